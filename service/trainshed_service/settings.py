@@ -1,0 +1,58 @@
+"""All settings of the service, each with its meaning, unit and default. Environment variables: TRAINSHED_<NAME>."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="TRAINSHED_", extra="ignore")
+
+    home: Path = Field(description="folder that holds all state of this installation")
+    host: str = Field(default="127.0.0.1", description="address that the public ports listen on")
+    port: int = Field(default=0, description="main port (AWS APIs, REST, agent protocol); 0: the launcher picks one")
+    gateway_port: int = Field(default=0, description="port of the S3 gateway")
+    ingest_port: int = Field(default=0, description="port of the log and metric ingest")
+    public_url: str | None = Field(default=None, description="how clients reach the main port; default http://host:port")
+    gateway_url: str | None = Field(default=None, description="how clients and jobs reach the gateway")
+    ingest_url: str | None = Field(default=None, description="how agents reach the ingest")
+    database_url: str | None = Field(default=None, description="SQLAlchemy URL; default: SQLite in the home")
+    logs_database_url: str | None = Field(
+        default=None, description="where log lines and metrics are; default: a SQLite file of their own in the home"
+    )
+    store_endpoint: str = Field(default="", description="the S3 that the gateway stands before")
+    store_access_key: str = ""
+    store_secret_key: str = ""
+    sse_mode: str = Field(default="aes", description="aes: stored encrypted (AES256); strip: SSE headers are dropped")
+    account_id: str = Field(default="000000000000", pattern=r"^\d{12}$")
+    region: str = "us-east-1"
+    lease_seconds: float = Field(default=120.0, description="a node that was silent for so long is lost")
+    strict_members: bool = Field(default=False, description="refuse unknown request members over the AWS wire too")
+    stand_in_accelerators: int = Field(default=2, description="SM_NUM_GPUS of a type whose accelerators are absent")
+    dispatch_deadline_seconds: float = Field(default=600.0, description="an attempt not running by then has failed")
+    max_dispatch_attempts: int = Field(default=3, description="starts of one attempt that nodes may reject")
+    stop_grace_seconds: float = Field(default=120.0, description="between SIGTERM and SIGKILL")
+    upload_deadline_seconds: float = Field(default=3600.0, description="for the artifacts after the processes ended")
+
+    @property
+    def resolved_database_url(self) -> str:
+        return self.database_url or f"sqlite:///{self.home / 'trainshed.sqlite3'}"
+
+    @property
+    def resolved_logs_database_url(self) -> str:
+        if self.logs_database_url:
+            return self.logs_database_url
+        return self.database_url or f"sqlite:///{self.home / 'logs.sqlite3'}"
+
+    @property
+    def resolved_public_url(self) -> str:
+        return self.public_url or f"http://{self.host}:{self.port}"
+
+    @property
+    def resolved_gateway_url(self) -> str:
+        return self.gateway_url or f"http://{self.host}:{self.gateway_port}"
+
+    @property
+    def resolved_ingest_url(self) -> str:
+        return self.ingest_url or f"http://{self.host}:{self.ingest_port}"
