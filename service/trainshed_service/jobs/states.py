@@ -57,9 +57,7 @@ AWS_STATUS: dict[JobState, AwsStatus] = {
     JobState.QUEUED: AwsStatus("InProgress", "Starting", "Starting the training job"),
     JobState.PLACED: AwsStatus("InProgress", "Starting", "Preparing the instances for training"),
     JobState.DOWNLOADING: AwsStatus("InProgress", "Downloading", "Downloading input data"),
-    JobState.TRAINING: AwsStatus(
-        "InProgress", "Training", "Training image download completed. Training in progress."
-    ),
+    JobState.TRAINING: AwsStatus("InProgress", "Training", "Training image download completed. Training in progress."),
     JobState.STOPPING: AwsStatus("Stopping", "Stopping", "Stopping the training job"),
     JobState.UPLOADING: AwsStatus("InProgress", "Uploading", "Uploading generated training model"),
     JobState.COMPLETED: AwsStatus("Completed", "Completed", "Training job completed"),
@@ -88,10 +86,7 @@ JOB_TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
         for state in (_S.PLACED, _S.DOWNLOADING, _S.TRAINING, _S.UPLOADING)
         for cause in (_C.CLIENT_ERROR, _C.NODE_FAULT, _C.OUTPUT_ERROR)
     },
-    **{
-        (state, _C.RETRY): _S.QUEUED
-        for state in (_S.PLACED, _S.DOWNLOADING, _S.TRAINING, _S.UPLOADING)
-    },
+    **{(state, _C.RETRY): _S.QUEUED for state in (_S.PLACED, _S.DOWNLOADING, _S.TRAINING, _S.UPLOADING)},
     **{(state, _C.STOP_REQUESTED): _S.STOPPING for state in (_S.PLACED, _S.DOWNLOADING, _S.TRAINING)},
     **{(state, _C.MAX_RUNTIME): _S.STOPPING for state in (_S.PLACED, _S.DOWNLOADING, _S.TRAINING)},
     (_S.STOPPING, _C.NODE_FAULT): _S.STOPPED,
