@@ -154,29 +154,18 @@ class Database:
             return
         try:
             outcomes = self._transact(group)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it belongs to the callers, who get it
             if len(group) == 1:
                 group[0].future.set_exception(error)
                 return
             for item in group:
-                self._commit_group_of_one(item)
+                self._commit_group([item])
             return
         for item, (result, failure) in zip(group, outcomes, strict=True):
             if failure is not None:
                 item.future.set_exception(failure)
             else:
                 item.future.set_result(result)
-
-    def _commit_group_of_one(self, item: _Write) -> None:
-        try:
-            ((result, failure),) = self._transact([item])
-        except BaseException as error:
-            item.future.set_exception(error)
-            return
-        if failure is not None:
-            item.future.set_exception(failure)
-        else:
-            item.future.set_result(result)
 
     def _transact(self, group: list[_Write]) -> list[tuple[Any, BaseException | None]]:
         for attempt in range(_ATTEMPTS):

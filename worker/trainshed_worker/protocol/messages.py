@@ -4,7 +4,7 @@
 |---|---|---|
 | POST /agent/v1/enroll  | EnrollRequest → EnrollResponse; `Authorization: Bearer <enrollment token>` | API |
 | POST /agent/v1/reports | ReportRequest → ReportResponse; `Authorization: Bearer <agent key>` (as all below) | API |
-| GET /agent/v1/desired?version=V&wait=S | → DesiredState; answers at once where version ≠ V, else within S seconds | API |
+| GET /agent/v1/desired?version=V&wait=S | → DesiredState; at once where version ≠ V, else within S seconds | API |
 | POST /ingest/v1/logs    | LogBatch → LogBatchAck | ingest |
 | POST /ingest/v1/metrics | MetricBatch → 204 | ingest |
 

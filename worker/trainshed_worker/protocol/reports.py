@@ -74,9 +74,7 @@ class AssignmentReport(BaseModel):
     end_reason: str | None = Field(default=None, description="the agent stopped it by itself, e.g. 'max-runtime'")
     log_lines: int = Field(default=0, description="lines acknowledged by the log ingest so far")
     spans: list[PhaseSpan] = Field(default_factory=list)
-    notices: list[str] = Field(
-        default_factory=list, description="accepted but not acted on, stand-ins, ignored options"
-    )
+    notices: list[str] = Field(default_factory=list, description="stand-ins, ignored options and the like")
 
 
 class SlotState(StrEnum):
