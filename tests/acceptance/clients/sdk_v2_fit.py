@@ -1,0 +1,66 @@
+"""An ordinary user of SageMaker SDK v2: nothing here knows of Trainshed. Prints what it saw as one JSON line."""
+
+import argparse
+import io
+import json
+import os
+import sys
+import tarfile
+
+import boto3
+import sagemaker
+from sagemaker.exceptions import UnexpectedStatusException
+from sagemaker.pytorch import PyTorch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--source-dir", required=True)
+parser.add_argument("--entry-point", required=True)
+parser.add_argument("--distribution", default="")
+parser.add_argument("--instance-type", default="ml.g5.12xlarge")
+parser.add_argument("--count", type=int, default=2)
+parser.add_argument("--hyperparameters", default="{}")
+parser.add_argument("--framework", default="2.2.0")
+parser.add_argument("--python", default="py310")
+parser.add_argument("--data", default="")
+parser.add_argument("--expect-failure", action="store_true")
+arguments = parser.parse_args()
+
+session = sagemaker.Session()
+inputs = None
+if arguments.data:
+    inputs = {"train": session.upload_data(arguments.data, key_prefix="data/train")}
+estimator = PyTorch(
+    entry_point=arguments.entry_point,
+    source_dir=arguments.source_dir,
+    role=os.environ["SAGEMAKER_ROLE"],
+    framework_version=arguments.framework,
+    py_version=arguments.python,
+    instance_count=arguments.count,
+    instance_type=arguments.instance_type,
+    distribution=json.loads(arguments.distribution) if arguments.distribution else None,
+    hyperparameters=json.loads(arguments.hyperparameters),
+    metric_definitions=[{"Name": "loss", "Regex": r"loss=([0-9.]+);"}],
+    base_job_name="sdk-v2",
+    max_run=600,
+)
+seen = {}
+try:
+    estimator.fit(inputs, wait=True, logs="All")
+except UnexpectedStatusException as error:
+    if not arguments.expect_failure:
+        raise
+    seen["error"] = str(error)
+else:
+    body = boto3.client("s3")
+    bucket, key = estimator.model_data.removeprefix("s3://").split("/", 1)
+    archive = body.get_object(Bucket=bucket, Key=key)["Body"].read()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        seen["model_files"] = sorted(tar.getnames())
+    attached = PyTorch.attach(estimator.latest_training_job.name)
+    seen["attached_model_data"] = attached.model_data
+    seen["model_data"] = estimator.model_data
+    frame = sagemaker.TrainingJobAnalytics(estimator.latest_training_job.name).dataframe()
+    seen["metrics"] = sorted(set(frame["metric_name"])) if len(frame) else []
+seen["job"] = estimator.latest_training_job.name
+sys.stdout.flush()
+print("\nRESULT " + json.dumps(seen), flush=True)

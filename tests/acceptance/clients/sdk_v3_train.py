@@ -1,0 +1,40 @@
+"""An ordinary user of SageMaker SDK v3: ModelTrainer, then the resource classes."""
+
+import argparse
+import json
+import os
+
+from sagemaker.core.resources import TrainingJob
+from sagemaker.core.training.configs import Compute, SourceCode
+from sagemaker.train import ModelTrainer
+from sagemaker.train.distributed import Torchrun
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--source-dir", required=True)
+parser.add_argument("--entry-point", required=True)
+parser.add_argument("--torchrun", action="store_true")
+parser.add_argument("--instance-type", default="ml.c5.xlarge")
+parser.add_argument("--count", type=int, default=2)
+arguments = parser.parse_args()
+
+trainer = ModelTrainer(
+    training_image="763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.2.0-cpu-py310",
+    source_code=SourceCode(source_dir=arguments.source_dir, entry_script=arguments.entry_point),
+    distributed=Torchrun(process_count_per_node=2) if arguments.torchrun else None,
+    compute=Compute(instance_type=arguments.instance_type, instance_count=arguments.count, volume_size_in_gb=30),
+    hyperparameters={"epochs": 2},
+    base_job_name="sdk-v3",
+    role=os.environ["SAGEMAKER_ROLE"],
+)
+trainer.train(wait=True, logs=True)
+name = trainer._latest_training_job.training_job_name
+listed = [job.training_job_name for job in TrainingJob.get_all()]
+job = TrainingJob.get(training_job_name=name)
+seen = {
+    "job": name,
+    "listed": name in listed,
+    "status": job.training_job_status,
+    "model": job.model_artifacts.s3_model_artifacts,
+}
+job.delete()
+print("\nRESULT " + json.dumps(seen), flush=True)

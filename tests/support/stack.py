@@ -1,0 +1,87 @@
+"""A whole Trainshed on this machine, started and ended by its own command line, as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TRAINSHED = Path(sys.executable).with_name("trainshed")
+
+
+class CommandFailed(AssertionError):
+    def __init__(self, completed: subprocess.CompletedProcess[str]) -> None:
+        super().__init__(
+            f"{completed.args} ended with {completed.returncode}\n--- stdout\n{completed.stdout[-8000:]}"
+            f"\n--- stderr\n{completed.stderr[-8000:]}"
+        )
+
+
+def run(
+    *command: str | Path, env: dict[str, str] | None = None, timeout: float = 240, check: bool = True, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; raise CommandFailed with all that it printed where it fails."""
+    completed = subprocess.run(
+        [str(word) for word in command],
+        env=env,
+        timeout=timeout,
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        **options,
+    )
+    if check and completed.returncode != 0:
+        raise CommandFailed(completed)
+    return completed
+
+
+def plain_environment() -> dict[str, str]:
+    """This process's environment without anything that points AWS clients somewhere."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRAINSHED_"))}
+
+
+@dataclass
+class Stack:
+    """`env` is exactly what `eval "$(trainshed env)"` leaves in a user's shell."""
+
+    home: Path
+    env: dict[str, str]
+
+    @classmethod
+    def up(cls, home: Path, *options: str) -> Stack:
+        run(TRAINSHED, "up", "--home", home, "--detach", *options, env=plain_environment(), timeout=120)
+        return cls.at(home)
+
+    @classmethod
+    def at(cls, home: Path) -> Stack:
+        script = 'eval "$("$0" env --home "$1")" && exec "$2" -c "import json, os; print(json.dumps(dict(os.environ)))"'
+        printed = run("bash", "-c", script, TRAINSHED, home, sys.executable, env=plain_environment()).stdout
+        return cls(home, json.loads(printed))
+
+    def down(self) -> None:
+        run(TRAINSHED, "down", "--home", self.home, env=plain_environment(), timeout=120)
+
+    def trainshed(self, *words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        return run(TRAINSHED, words[0], "--home", self.home, *words[1:], env=self.env, **options)
+
+    @property
+    def role(self) -> str:
+        return self.env["SAGEMAKER_ROLE"]
+
+    def client(self, service: str, **options: Any) -> Any:
+        variable = "AWS_ENDPOINT_URL_S3" if service == "s3" else "AWS_ENDPOINT_URL"
+        return boto3.client(
+            service,
+            endpoint_url=self.env[variable],
+            region_name=self.env["AWS_REGION"],
+            aws_access_key_id=self.env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self.env["AWS_SECRET_ACCESS_KEY"],
+            **options,
+        )
