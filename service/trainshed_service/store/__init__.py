@@ -1,5 +1,6 @@
 """The database: tables, sessions, migrations."""
 
 from trainshed_service.store.database import Database, DatabaseClosed
+from trainshed_service.store.migrate import migrate
 
-__all__ = ["Database", "DatabaseClosed"]
+__all__ = ["Database", "DatabaseClosed", "migrate"]

@@ -1,0 +1,1 @@
+"""Alembic migrations of Trainshed: one linear history for SQLite and PostgreSQL."""

@@ -1,0 +1,21 @@
+"""Bring a database to the newest schema. The control database and the logs database share one linear history.
+
+Run by the launcher before any other process opens the database; running it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+
+from alembic import command
+from alembic.config import Config
+
+
+def migrate(url: str, revision: str = "head") -> None:
+    """Upgrade the database at the SQLAlchemy `url`, creating it where the engine can."""
+    with as_file(files("trainshed_migrations")) as folder:
+        config = Config()
+        config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        config.attributes["url"] = url
+        command.upgrade(config, revision)
