@@ -1,0 +1,27 @@
+"""The container contract of SageMaker: /opt/ml, its configuration files, the environment and the script's arguments.
+
+Pure functions of an assignment and a layout; only `write_config_files` and `InstanceLayout.create` touch the disk.
+"""
+
+from trainshed_worker.contract.arguments import argument_words, script_arguments
+from trainshed_worker.contract.hyperparameters import (
+    decode,
+    framework_hyperparameters,
+    raw_hyperparameters,
+    text,
+    user_hyperparameters,
+)
+from trainshed_worker.contract.layout import DEFAULT_CHECKPOINTS, ML, InstanceLayout
+
+__all__ = [
+    "DEFAULT_CHECKPOINTS",
+    "ML",
+    "InstanceLayout",
+    "argument_words",
+    "decode",
+    "framework_hyperparameters",
+    "raw_hyperparameters",
+    "script_arguments",
+    "text",
+    "user_hyperparameters",
+]
