@@ -14,7 +14,7 @@ torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 generator = torch.Generator().manual_seed(rank)
-for step in range(20):
+for _ in range(20):
     x = torch.randn(16, 8, generator=generator)
     loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
     optimizer.zero_grad()
