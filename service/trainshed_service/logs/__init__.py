@@ -1,0 +1,20 @@
+"""Log lines: stored once and in order by the ingest process, read by the CloudWatch Logs operations and REST."""
+
+from trainshed_service.logs.chunks import Line
+from trainshed_service.logs.errors import InvalidPattern, InvalidToken, LogStoreError, UnknownStream
+from trainshed_service.logs.pages import Page
+from trainshed_service.logs.store import LOG_GROUP, LogStore
+from trainshed_service.logs.streams import SourceInfo, StreamInfo
+
+__all__ = [
+    "LOG_GROUP",
+    "InvalidPattern",
+    "InvalidToken",
+    "Line",
+    "LogStore",
+    "LogStoreError",
+    "Page",
+    "SourceInfo",
+    "StreamInfo",
+    "UnknownStream",
+]
