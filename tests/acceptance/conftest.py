@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.fixtures import job_name
 from tests.support.stack import REPOSITORY, Stack, run
+
+__all__ = ["job_name"]
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
@@ -49,12 +51,6 @@ def bucket(stack: Stack) -> str:
     name = f"acceptance-{uuid.uuid4().hex[:12]}"
     stack.client("s3").create_bucket(Bucket=name)
     return name
-
-
-@pytest.fixture
-def job_name(request: pytest.FixtureRequest) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
-    return f"{words[:40].strip('-')}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,3 @@
+from tests.support.fixtures import job_name
+
+__all__ = ["job_name"]
