@@ -1,0 +1,31 @@
+"""What every launcher of a gang is given."""
+
+from dataclasses import dataclass
+
+from trainshed_worker.launchers.gang import Gang
+from trainshed_worker.launchers.program import Program
+from trainshed_worker.launchers.types import Environment
+from trainshed_worker.protocol import Assignment
+
+
+@dataclass(frozen=True)
+class GangLaunch:
+    """One host's share of a distribution. `variables` is this launch's own copy and `notices` is added to."""
+
+    launcher: str
+    gang: Gang
+    program: Program
+    variables: dict[str, str]
+    assignment: Assignment
+    environment: Environment
+    cwd: str
+    notices: list[str]
+
+    @property
+    def host(self) -> str:
+        return self.assignment.host.name
+
+    @property
+    def user_argv(self) -> list[str]:
+        """The entry point and its arguments as one process runs them."""
+        return [*self.program.argv, *self.environment.arguments]

@@ -1,0 +1,99 @@
+"""`mpi` and model parallel v1 where Open MPI 4 is in the environment: a real mpirun, our own agent instead of ssh.
+
+The first host runs mpirun. Every other host runs `rsh/server.py`, which takes exactly one command (mpirun's daemon
+`orted`) from the first host, runs it in this instance with this instance's own variables, and ends with its exit code.
+Both sides prove that they know the attempt's gang secret. So mpirun starts processes inside the sandboxes, and the
+supervisors own them like any other. Lines: mpirun tags and prints them all in the first host's stream.
+"""
+
+import shutil
+from pathlib import Path
+
+from trainshed_worker.launchers.gang import Gang
+from trainshed_worker.launchers.gang_launch import GangLaunch
+from trainshed_worker.launchers.mpi_options import MpiOptions
+from trainshed_worker.launchers.support import RSH_FOLDER
+from trainshed_worker.launchers.types import Command, LaunchPlan
+from trainshed_worker.launchers.variables import with_threads
+
+RSH_PORT = 7779
+"""Port of the exec server of the gang's second host; the third has the next one, and so on."""
+
+SWITCH = "TRAINSHED_MPIRUN"
+SECRET = "TRAINSHED_GANG_SECRET"
+PEERS = "TRAINSHED_RSH_PEERS"
+
+
+def find_mpirun(gang: Gang, secret: str | None, variables: dict[str, str], notices: list[str]) -> Path | None:
+    """Open MPI's mpirun on the job's PATH (its daemon `orted` beside it), or None with the reason in `notices`."""
+    if variables.get(SWITCH, "1").strip().lower() in {"0", "false", "off", "no"}:
+        notices.append(f"{SWITCH} is off: ranks are started without mpirun and without an MPI library.")
+        return None
+    found = shutil.which("mpirun", path=variables["PATH"])
+    if found is None or shutil.which("orted", path=variables["PATH"]) is None:
+        notices.append(
+            "The environment has no Open MPI 4 (mpirun and orted): ranks are started with the same variables and "
+            "without an MPI library."
+        )
+        return None
+    if gang.nodes > 1 and not secret:
+        notices.append("The service sent no gang secret: ranks are started without mpirun and without an MPI library.")
+        return None
+    return Path(found)
+
+
+def plan_mpirun(launch: GangLaunch, mpirun: Path, options: MpiOptions) -> LaunchPlan:
+    """mpirun on the gang's first host, the exec server on the others."""
+    gang = launch.gang
+    variables = with_threads(launch.variables, launch.assignment, launch.environment, gang.processes)
+    variables[SECRET] = launch.assignment.gang_secret or ""
+    command = _lead(launch, variables, mpirun, options) if gang.node_rank == 0 else _server(launch, variables)
+    return LaunchPlan(launch.launcher, [command], launch.notices, gang.processes)
+
+
+def _lead(launch: GangLaunch, variables: dict[str, str], mpirun: Path, options: MpiOptions) -> Command:
+    gang = launch.gang
+    variables["PATH"] = f"{RSH_FOLDER}:{variables['PATH']}"
+    variables["TRAINSHED_RSH_PYTHON"] = str(launch.environment.python)
+    variables[PEERS] = ",".join(f"{host.name}={_port(index)}" for index, host in enumerate(gang.hosts) if index > 0)
+    argv = [str(mpirun), "--allow-run-as-root", "--tag-output", "--leave-session-attached"]
+    argv += ["--host", ",".join(f"{host.name}:{gang.processes}" for host in gang.hosts), "-np", str(gang.world_size)]
+    argv += ["--bind-to", "none", "--map-by", "slot"]
+    for name, value in _mca(variables.get("SM_NETWORK_INTERFACE_NAME")).items():
+        argv += ["--mca", name, value]
+    for name in options.variables:
+        argv += ["-x", name]
+    argv += [str(launch.environment.python), "-I", "-S", str(RSH_FOLDER / "rank_exec.py"), *launch.user_argv]
+    return Command(argv=argv, env=variables, cwd=launch.cwd, stream=gang.lead)
+
+
+def _mca(interface: str | None) -> dict[str, str]:
+    """Parameters that keep mpirun inside the cluster's network and out of what a sandbox does not allow."""
+    parameters = {
+        "plm": "rsh",
+        "plm_rsh_agent": "trainshed-rsh",
+        "plm_rsh_no_tree_spawn": "1",
+        "btl": "self,vader,tcp",
+        "pml": "ob1",
+        "btl_vader_single_copy_mechanism": "none",
+    }
+    if interface:
+        parameters["btl_tcp_if_include"] = interface
+        parameters["oob_tcp_if_include"] = interface
+    return parameters
+
+
+def _server(launch: GangLaunch, variables: dict[str, str]) -> Command:
+    argv = [
+        str(launch.environment.python),
+        "-I",
+        "-S",
+        str(RSH_FOLDER / "server.py"),
+        "--port",
+        str(_port(launch.gang.node_rank)),
+    ]
+    return Command(argv=argv, env=variables, cwd=launch.cwd, stream=launch.host)
+
+
+def _port(index: int) -> int:
+    return RSH_PORT + index - 1
