@@ -89,7 +89,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(length=255), nullable=False),
         sa.Column("host", sa.String(length=32), nullable=False),
         sa.Column("at_ms", sa.BigInteger(), nullable=False),
-        sa.Column("point", sa.Integer(), nullable=False),
+        sa.Column("point", sa.BigInteger(), nullable=False),
         sa.Column("value", sa.Float(), nullable=False),
         sa.PrimaryKeyConstraint("job_name", "name", "host", "at_ms", "point"),
     )

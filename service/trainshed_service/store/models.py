@@ -304,5 +304,5 @@ class MetricSample(Base):
     name: Mapped[str] = mapped_column(String(255), primary_key=True)
     host: Mapped[str] = mapped_column(String(32), primary_key=True)
     at_ms: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    point: Mapped[int] = mapped_column(Integer, primary_key=True)
+    point: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     value: Mapped[float] = mapped_column(Float)
