@@ -3,11 +3,15 @@
 from trainshed_service.logs.chunks import Line
 from trainshed_service.logs.errors import InvalidPattern, InvalidToken, LogStoreError, UnknownStream
 from trainshed_service.logs.pages import Page
+from trainshed_service.logs.search import FoundLine, FoundPage
 from trainshed_service.logs.store import LOG_GROUP, LogStore
 from trainshed_service.logs.streams import SourceInfo, StreamInfo
+from trainshed_service.logs.tail import TailLine, TailPage
 
 __all__ = [
     "LOG_GROUP",
+    "FoundLine",
+    "FoundPage",
     "InvalidPattern",
     "InvalidToken",
     "Line",
@@ -16,5 +20,7 @@ __all__ = [
     "Page",
     "SourceInfo",
     "StreamInfo",
+    "TailLine",
+    "TailPage",
     "UnknownStream",
 ]

@@ -4,12 +4,15 @@ Invariants: a line is stored exactly once per (attempt, source, number) and is r
 `append` has returned; the ingest process alone appends, while the api process makes, reads and removes streams.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from trainshed_service.clock import Clock, SystemClock
-from trainshed_service.logs import append, pages, streams
+from trainshed_service.logs import append, pages, search, streams, tail
 from trainshed_service.logs.pages import Page
+from trainshed_service.logs.pattern import compile_pattern
+from trainshed_service.logs.search import FoundPage
 from trainshed_service.logs.streams import SourceInfo, StreamInfo
+from trainshed_service.logs.tail import TailLine, TailPage
 from trainshed_service.store import Database
 from trainshed_worker.protocol import LogBatch
 
@@ -78,6 +81,49 @@ class LogStore:
                 session, stream, start_ms=start_ms, end_ms=end_ms, token=token, limit=limit, from_head=from_head
             )
         )
+
+    async def filter_events(
+        self,
+        *,
+        pattern: str | None = None,
+        names: Sequence[str] | None = None,
+        prefix: str | None = None,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        token: str | None = None,
+        limit: int | None = None,
+    ) -> FoundPage:
+        """One page of the lines that match, over all streams or those named; more where `token` is not null."""
+        matches = compile_pattern(pattern) if pattern else None
+        return await self._database.read(
+            lambda session: search.filter_lines(
+                session,
+                matches=matches,
+                names=names,
+                prefix=prefix,
+                start_ms=start_ms,
+                end_ms=end_ms,
+                token=token,
+                limit=limit,
+            )
+        )
+
+    async def tail(
+        self, job_name: str, cursor: str | None = None, *, limit: int = 1_000, hosts: Sequence[str] | None = None
+    ) -> TailPage:
+        """The job's lines of all hosts behind `cursor`. Go on with the page's cursor; the same `hosts` each time."""
+        return await self._database.read(lambda session: tail.read_tail(session, job_name, cursor, limit, hosts))
+
+    async def download(self, job_name: str, *, hosts: Sequence[str] | None = None) -> AsyncIterator[TailLine]:
+        """Every line that the job has now, of all hosts or some, ordered by time; memory is bounded by a page."""
+        cursor = None
+        while True:
+            page = await self.tail(job_name, cursor, limit=pages.MAX_EVENTS, hosts=hosts)
+            for line in page.lines:
+                yield line
+            if page.at_end:
+                return
+            cursor = page.cursor
 
     async def delete_job(self, job_name: str) -> None:
         """Remove all lines and streams of the job."""
