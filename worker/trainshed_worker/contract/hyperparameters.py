@@ -1,8 +1,8 @@
 """Hyperparameters: what the request says (a flat map of strings), and what it means.
 
 SDK v2 sends each value JSON-encoded (`"abc"` with its quotes, `true`, `[1, 2]`); every other client sends bare strings.
-Both are legal: a value that is JSON means what the JSON says, any other means itself. `NaN` and `Infinity`, which Python's
-parser would take, are not JSON and stay strings.
+Both are legal: a value that is JSON means what the JSON says, any other means itself. `NaN` and `Infinity`, which
+Python's parser would take, are not JSON and stay strings.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Where the files of one instance lie, on the node and as its processes see them.
 
 Invariant: everything an assignment ever writes is below `root`, so deleting `root` leaves nothing of it behind. Paths
-below `ml` are written by the user's processes; the agent must open them only through `trainshed_worker.data.tree`, which
-follows no symbolic link.
+below `ml` are written by the user's processes; the agent must open them only through `trainshed_worker.data.tree`,
+which follows no symbolic link.
 """
 
 from dataclasses import dataclass

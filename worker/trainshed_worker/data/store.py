@@ -1,0 +1,225 @@
+"""The object store as a job's data sees it: short-lived credentials that can be replaced under way, retries with words.
+
+Invariant: each request is signed with the newest credentials known at that moment, so a transfer outlives any single
+set. A store that is away is waited for, at most `stall_seconds` without a single success; every wait is told to
+`on_wait` in a sentence for the report.
+"""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import Credentials, ReadOnlyCredentials
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+from urllib3.exceptions import HTTPError as TransportError
+
+from trainshed_worker.data.errors import Cancelled, DataError
+from trainshed_worker.protocol import FailureCause, ObjectStoreAccess
+
+Result = TypeVar("Result")
+
+STALL_SECONDS = 300.0
+"""A transfer that has had no success for this long is given up."""
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 10.0
+CONNECTIONS = 32
+_TRANSIENT_CODES = frozenset(
+    {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "ThrottlingException"}
+)
+_NO_PROFILE = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
+_EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+
+
+class _CurrentCredentials(Credentials):
+    """botocore credentials that read the newest set at each signature."""
+
+    def __init__(self, access: ObjectStoreAccess) -> None:
+        self._access = access
+        super().__init__(access.access_key_id, access.secret_access_key, access.session_token or None)
+
+    def replace(self, access: ObjectStoreAccess) -> None:
+        self._access = access
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        access = self._access
+        return ReadOnlyCredentials(access.access_key_id, access.secret_access_key, access.session_token or None)
+
+
+@dataclass(frozen=True)
+class Location:
+    """An s3:// URI taken apart; `key` has no leading slash and may be empty."""
+
+    bucket: str
+    key: str
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+    def below(self, name: str) -> "Location":
+        """The object `name` in this prefix."""
+        return Location(self.bucket, f"{self.key.rstrip('/')}/{name}".lstrip("/"))
+
+
+def parse_uri(uri: str) -> Location:
+    """ValueError for anything but s3://bucket[/key]. `?` and `#` belong to the key."""
+    if not uri.startswith("s3://"):
+        raise ValueError(f"{uri!r} is not an s3:// URI")
+    bucket, _, key = uri[len("s3://") :].partition("/")
+    if not bucket:
+        raise ValueError(f"{uri!r} names no bucket")
+    return Location(bucket, key)
+
+
+class Cancellation:
+    """A flag that threads look at between two pieces of work; `reason` says who asked."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def cancel(self) -> None:
+        self._event.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._event.is_set()
+
+    def check(self) -> None:
+        if self._event.is_set():
+            raise Cancelled
+
+    def wait(self, seconds: float) -> None:
+        """Pause; raises Cancelled at once where the flag is set meanwhile."""
+        if self._event.wait(seconds):
+            raise Cancelled
+
+
+def _ignore(_: str) -> None:
+    return None
+
+
+class ObjectStore:
+    """An S3 client of one assignment. Thread-safe. Raises DataError with `cause` where the store refuses for good."""
+
+    def __init__(
+        self, access: ObjectStoreAccess, cancellation: Cancellation | None = None, stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        self._credentials = _CurrentCredentials(access)
+        self.cancellation = cancellation or Cancellation()
+        self.stall_seconds = stall_seconds
+        self.endpoint = access.endpoint_url
+        # The node's own AWS profile must not reach into a job's transfers.
+        session: Any = botocore.session.Session(session_vars=_NO_PROFILE)
+        session._credentials = self._credentials
+        self.client: Any = boto3.Session(botocore_session=session).client(
+            "s3",
+            endpoint_url=access.endpoint_url,
+            region_name=access.region,
+            config=Config(
+                signature_version="s3v4",
+                s3={"addressing_style": "path"},
+                retries={"total_max_attempts": 1},
+                max_pool_connections=CONNECTIONS,
+                connect_timeout=10,
+                read_timeout=60,
+                proxies={},
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+
+    def renew(self, access: ObjectStoreAccess) -> None:
+        """Use a fresh set of credentials from now on, in running transfers too."""
+        self._credentials.replace(access)
+
+    def with_cancellation(self, cancellation: Cancellation) -> "ObjectStore":
+        """The same client under another flag (an upload goes on after a download was stopped)."""
+        other = object.__new__(ObjectStore)
+        other.__dict__.update(self.__dict__)
+        other.cancellation = cancellation
+        return other
+
+    def call(
+        self,
+        action: Callable[[], Result],
+        what: str,
+        cause: FailureCause,
+        on_wait: Callable[[str], None] = _ignore,
+    ) -> Result:
+        """Run `action`, again after a pause while the store is away; `what` is e.g. `reading s3://b/k`.
+
+        `action` must be safe to repeat. Raises DataError, or Cancelled.
+        """
+        deadline = time.monotonic() + self.stall_seconds
+        pause = FIRST_WAIT
+        while True:
+            self.cancellation.check()
+            try:
+                return action()
+            except ClientError as error:
+                if not _is_transient(error):
+                    raise DataError(cause, _words(error, what)) from error
+                trouble = _words(error, what)
+            except (TransportError, HTTPClientError, IncompleteReadError, ConnectionError, TimeoutError) as error:
+                trouble = f"{what}: the object store at {self.endpoint} does not answer ({_brief(error)})"
+            except BotoCoreError as error:
+                raise DataError(cause, f"{what}: {error}") from error
+            if time.monotonic() + pause > deadline:
+                raise DataError(cause, f"{trouble}; gave up after {self.stall_seconds:.0f} s")
+            on_wait(trouble)
+            self.cancellation.wait(pause * random.uniform(0.7, 1.3))
+            pause = min(pause * 2, LONGEST_WAIT)
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def error_code(error: ClientError) -> str:
+    """The S3 error code, `404` for a bodiless HEAD answer."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def is_missing(error: ClientError) -> bool:
+    """True where the object (or its bucket) does not exist."""
+    return error_code(error) in ("404", "NoSuchKey", "NotFound", "NoSuchBucket")
+
+
+def _is_transient(error: ClientError) -> bool:
+    code = error_code(error)
+    # An expired set is transient: the next desired state brings a fresh one.
+    return _status(error) >= 500 or _status(error) == 429 or code in _TRANSIENT_CODES or code in _EXPIRED_CODES
+
+
+def _brief(error: BaseException) -> str:
+    text = str(error).replace("\n", " ")
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def _words(error: ClientError, what: str) -> str:
+    code = error_code(error)
+    if code in ("403", "AccessDenied", "Forbidden"):
+        return f"{what}: access denied; the job's role must be allowed to use this bucket and prefix"
+    if code == "NoSuchBucket":
+        return f"{what}: the bucket does not exist"
+    if code in ("404", "NoSuchKey", "NotFound"):
+        return f"{what}: there is no such object"
+    message = str(error.response.get("Error", {}).get("Message", "")) or str(error)
+    return f"{what}: {code} {message}".rstrip()
+
+
+def host_of(url: str) -> str:
+    """Host name of an endpoint, for messages."""
+    return urlsplit(url).hostname or url
