@@ -6,11 +6,9 @@
 from trainshed_worker.launchers.selection import select
 from trainshed_worker.launchers.support import support_paths
 from trainshed_worker.launchers.types import (
-    MASTER_PORT,
     Command,
     Environment,
     LaunchEnvironment,
-    LaunchLayout,
     LaunchPlan,
     LaunchRefused,
     Layout,
@@ -18,11 +16,9 @@ from trainshed_worker.launchers.types import (
 from trainshed_worker.protocol import Assignment
 
 __all__ = [
-    "MASTER_PORT",
     "Command",
     "Environment",
     "LaunchEnvironment",
-    "LaunchLayout",
     "LaunchPlan",
     "LaunchRefused",
     "Layout",

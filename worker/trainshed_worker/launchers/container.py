@@ -1,11 +1,9 @@
 """Jobs that bring their own command: ContainerEntrypoint and ContainerArguments, or the `train` command."""
 
-import os
-import shutil
 from pathlib import Path
 
 from trainshed_worker.launchers.types import Command, Environment, LaunchPlan, LaunchRefused, Layout
-from trainshed_worker.launchers.variables import base, with_threads
+from trainshed_worker.launchers.variables import base, find_command, with_threads
 from trainshed_worker.protocol import Assignment, FailureCause
 
 _DRIVERS = Path("input/data/sm_drivers")
@@ -39,12 +37,12 @@ def _plan(
     environment: Environment,
     notices: list[str],
 ) -> LaunchPlan:
-    variables = base(assignment, layout, environment, assignment.hosts[0].name)
-    if os.sep not in argv[0] and shutil.which(argv[0], path=variables["PATH"]) is None:
+    if "/" not in argv[0] and find_command(argv[0], environment) is None:
         raise LaunchRefused(FailureCause.USER_INPUT, _absent(argv[0]))
+    variables = base(assignment, layout, environment, assignment.hosts[0].name)
     variables = with_threads(variables, assignment, environment, max(assignment.accelerators, 1))
-    code = layout.host_opt_ml / "code"
-    cwd = layout.opt_ml / "code" if code.is_dir() else layout.opt_ml
+    code = layout.ml / "code"
+    cwd = layout.inside(code if code.is_dir() else layout.ml)
     command = Command(argv=argv, env=variables, cwd=str(cwd), stream=assignment.host.name)
     return LaunchPlan(launcher, [command], notices)
 
@@ -61,7 +59,7 @@ def _absent(name: str) -> str:
 def _refuse_ssh_driver(argv: list[str], layout: Layout) -> None:
     if not any("sm_drivers/sm_train.sh" in word for word in argv):
         return
-    script = layout.host_opt_ml / _DRIVERS / "sm_train.sh"
+    script = layout.ml / _DRIVERS / "sm_train.sh"
     if script.is_file() and _MPI_DRIVER in script.read_text("utf-8", "replace"):
         raise LaunchRefused(
             FailureCause.UNSUPPORTED,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from trainshed_worker.contract import raw_hyperparameters, script_arguments
 from trainshed_worker.launchers.gang import Gang
 from trainshed_worker.launchers.program import Program
 from trainshed_worker.launchers.types import Environment
@@ -26,6 +27,11 @@ class GangLaunch:
         return self.assignment.host.name
 
     @property
+    def arguments(self) -> list[str]:
+        """The user's hyperparameters as argv words."""
+        return script_arguments(raw_hyperparameters(self.assignment.request))
+
+    @property
     def user_argv(self) -> list[str]:
         """The entry point and its arguments as one process runs them."""
-        return [*self.program.argv, *self.environment.arguments]
+        return [*self.program.argv, *self.arguments]

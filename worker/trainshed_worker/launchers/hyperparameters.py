@@ -4,20 +4,11 @@ SageMaker's SDK v2 JSON-encodes every value (`"\\"train.py\\""`, `"true"`, `"[1,
 send bare strings (`"train.py"`). Both forms mean the same here; so do booleans that were sent as strings.
 """
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
+from trainshed_worker.contract import decode
 from trainshed_worker.launchers.types import LaunchRefused
 from trainshed_worker.protocol import FailureCause
-
-
-def decode(value: str) -> Any:
-    """The JSON value, or the string itself where it is not JSON."""
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 class Hyperparameters:

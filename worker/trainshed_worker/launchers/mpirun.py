@@ -6,15 +6,13 @@ Both sides prove that they know the attempt's gang secret. So mpirun starts proc
 supervisors own them like any other. Lines: mpirun tags and prints them all in the first host's stream.
 """
 
-import shutil
-from pathlib import Path
+from pathlib import PurePosixPath
 
-from trainshed_worker.launchers.gang import Gang
 from trainshed_worker.launchers.gang_launch import GangLaunch
 from trainshed_worker.launchers.mpi_options import MpiOptions
 from trainshed_worker.launchers.support import RSH_FOLDER
 from trainshed_worker.launchers.types import Command, LaunchPlan
-from trainshed_worker.launchers.variables import with_threads
+from trainshed_worker.launchers.variables import find_command, switched_off, with_threads
 
 RSH_PORT = 7779
 """Port of the exec server of the gang's second host; the third has the next one, and so on."""
@@ -23,26 +21,25 @@ SWITCH = "TRAINSHED_MPIRUN"
 SECRET = "TRAINSHED_GANG_SECRET"
 PEERS = "TRAINSHED_RSH_PEERS"
 
-
-def find_mpirun(gang: Gang, secret: str | None, variables: dict[str, str], notices: list[str]) -> Path | None:
-    """Open MPI's mpirun on the job's PATH (its daemon `orted` beside it), or None with the reason in `notices`."""
-    if variables.get(SWITCH, "1").strip().lower() in {"0", "false", "off", "no"}:
-        notices.append(f"{SWITCH} is off: ranks are started without mpirun and without an MPI library.")
-        return None
-    found = shutil.which("mpirun", path=variables["PATH"])
-    if found is None or shutil.which("orted", path=variables["PATH"]) is None:
-        notices.append(
-            "The environment has no Open MPI 4 (mpirun and orted): ranks are started with the same variables and "
-            "without an MPI library."
-        )
-        return None
-    if gang.nodes > 1 and not secret:
-        notices.append("The service sent no gang secret: ranks are started without mpirun and without an MPI library.")
-        return None
-    return Path(found)
+_WITHOUT = "ranks are started with the same variables, without mpirun and without an MPI library."
 
 
-def plan_mpirun(launch: GangLaunch, mpirun: Path, options: MpiOptions) -> LaunchPlan:
+def find_mpirun(launch: GangLaunch) -> PurePosixPath | None:
+    """Open MPI's mpirun on the job's PATH (its daemon `orted` as well), or None with the reason as a notice."""
+    if switched_off(launch.assignment, SWITCH):
+        launch.notices.append(f"{SWITCH} is off: {_WITHOUT}")
+        return None
+    found = find_command("mpirun", launch.environment)
+    if found is None or find_command("orted", launch.environment) is None:
+        launch.notices.append(f"The environment has no Open MPI 4 (mpirun and orted): {_WITHOUT}")
+        return None
+    if launch.gang.nodes > 1 and not launch.assignment.gang_secret:
+        launch.notices.append(f"The service sent no secret for the hosts of this attempt: {_WITHOUT}")
+        return None
+    return found
+
+
+def plan_mpirun(launch: GangLaunch, mpirun: PurePosixPath, options: MpiOptions) -> LaunchPlan:
     """mpirun on the gang's first host, the exec server on the others."""
     gang = launch.gang
     variables = with_threads(launch.variables, launch.assignment, launch.environment, gang.processes)
@@ -51,7 +48,7 @@ def plan_mpirun(launch: GangLaunch, mpirun: Path, options: MpiOptions) -> Launch
     return LaunchPlan(launch.launcher, [command], launch.notices, gang.processes)
 
 
-def _lead(launch: GangLaunch, variables: dict[str, str], mpirun: Path, options: MpiOptions) -> Command:
+def _lead(launch: GangLaunch, variables: dict[str, str], mpirun: PurePosixPath, options: MpiOptions) -> Command:
     gang = launch.gang
     variables["PATH"] = f"{RSH_FOLDER}:{variables['PATH']}"
     variables["TRAINSHED_RSH_PYTHON"] = str(launch.environment.python)

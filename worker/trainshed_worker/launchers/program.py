@@ -30,7 +30,7 @@ def find_program(name: str, layout: Layout, environment: Environment) -> Program
     runs as that line says; another `.sh` runs with /bin/sh. Refuses a missing file (listing what the archive holds), a
     path outside of the archive, and a file that is none of these.
     """
-    code = layout.host_opt_ml / "code"
+    code = layout.ml / "code"
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts:
         raise LaunchRefused(
@@ -40,7 +40,7 @@ def find_program(name: str, layout: Layout, environment: Environment) -> Program
     file = code / relative
     if not file.is_file():
         raise LaunchRefused(FailureCause.USER_INPUT, _missing(name, code))
-    seen = str(layout.opt_ml / "code" / relative)
+    seen = str(layout.inside(file))
     if relative.suffix == ".py":
         if (code / "setup.py").is_file() and relative.name != "setup.py":
             module = ".".join(relative.with_suffix("").parts)

@@ -21,7 +21,7 @@ def plan_ranks(launch: GangLaunch) -> LaunchPlan:
                 env={**variables, **rank_variables(gang, local_rank)},
                 cwd=launch.cwd,
                 stream=gang.lead,
-                tag=f"[1,{rank}]",
+                prefix=f"[1,{rank}]<stdout>:",
                 rank=rank,
                 local_rank=local_rank,
             )

@@ -41,7 +41,7 @@ def select(assignment: Assignment, layout: Layout, environment: Environment) -> 
     hyperparameters = Hyperparameters(assignment.request.get("HyperParameters") or {})
     notices: list[str] = []
     if assignment.stand_in:
-        notices.append(_standin_notice(assignment, environment))
+        notices.append(_standin_notice(assignment))
     words = own_command(assignment)
     if words:
         return plan_own_command(words, assignment, layout, environment, notices)
@@ -63,7 +63,7 @@ def select(assignment: Assignment, layout: Layout, environment: Environment) -> 
         variables=base(assignment, layout, environment, hosts[0].name),
         assignment=assignment,
         environment=environment,
-        cwd=str(layout.opt_ml / "code"),
+        cwd=str(layout.inside(layout.ml / "code")),
         notices=notices,
     )
     if launch.gang.index is None:
@@ -110,12 +110,12 @@ def _mpi(launch: GangLaunch, hyperparameters: Hyperparameters) -> LaunchPlan:
         gang=gang(launch.assignment, launch.gang.hosts, processes),
         variables={**launch.variables, **options.variables},
     )
-    mpirun = find_mpirun(launch.gang, launch.assignment.gang_secret, launch.variables, launch.notices)
+    mpirun = find_mpirun(launch)
     return plan_ranks(launch) if mpirun is None else plan_mpirun(launch, mpirun, options)
 
 
-def _standin_notice(assignment: Assignment, environment: Environment) -> str:
-    shim = "on" if stands_in(assignment, dict(environment.variables)) else "off (TRAINSHED_STANDIN)"
+def _standin_notice(assignment: Assignment) -> str:
+    shim = "on" if stands_in(assignment) else "off (TRAINSHED_STANDIN)"
     return (
         f"This instance stands in for {assignment.host.instance_type} on the CPU and shows {assignment.accelerators} "
         f"devices; the shim that maps nccl to gloo and CUDA calls to the CPU is {shim}."

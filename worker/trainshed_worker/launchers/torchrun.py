@@ -21,6 +21,6 @@ def plan_torchrun(launch: GangLaunch) -> LaunchPlan:
         f"--master_port={variables['MASTER_PORT']}",
     ]
     argv += program.target if program.is_python else ["--no-python", *program.argv]
-    argv += launch.environment.arguments
+    argv += launch.arguments
     command = Command(argv=argv, env=variables, cwd=launch.cwd, stream=launch.host)
     return LaunchPlan(launch.launcher, [command], launch.notices, gang.processes)

@@ -4,70 +4,53 @@ Invariant: a plan is complete. The supervisor starts each command with exactly i
 looks up nothing, so what a plan says in a test is what runs in a sandbox.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from trainshed_worker.protocol import FailureCause
 
-MASTER_PORT = 7777
-"""The port of the rendezvous on the first host, as SageMaker's PyTorch containers have it."""
-
 
 class Layout(Protocol):
-    """Where the instance's files are: as its processes see them, and as the agent sees the same folder."""
+    """Where the instance's files are; `contract.InstanceLayout` is one."""
 
     @property
-    def opt_ml(self) -> Path:
-        """`/opt/ml` inside the sandbox."""
+    def ml(self) -> Path:
+        """/opt/ml as the node sees it; read while planning (entry points, drivers)."""
 
-    @property
-    def host_opt_ml(self) -> Path:
-        """The same folder on the node, read while planning (entry points, drivers)."""
+    def inside(self, host_path: Path) -> PurePosixPath:
+        """The name of a path below `ml` as the instance's processes see it."""
 
 
 class Environment(Protocol):
     """The training environment and what the container contract gives to every process of this instance."""
 
     @property
-    def python(self) -> Path:
+    def python(self) -> PurePosixPath:
         """The interpreter, as seen inside the sandbox."""
 
     @property
-    def path(self) -> Sequence[Path]:
-        """Folders for PATH, first match wins: the job's venv, the environment, then the system."""
-
-    @property
     def variables(self) -> Mapping[str, str]:
-        """SM_*, TRAINING_JOB_*, the request's Environment, credentials' addresses … Plans start from a copy."""
-
-    @property
-    def arguments(self) -> Sequence[str]:
-        """The user's hyperparameters as argv words (`--key value`, sorted)."""
+        """The contract's variables (`contract.environment.process_environment`), PATH among them."""
 
     @property
     def cpus(self) -> int:
-        """Cores of this machine that jobs may use."""
+        """Cores that this instance may really use: the machine's, less what its neighbours are given."""
+
+    @property
+    def mounts(self) -> Mapping[PurePosixPath, Path]:
+        """Folders of PATH that lie elsewhere on the node: as the processes see them → as the node sees them."""
 
 
 @dataclass(frozen=True)
 class LaunchEnvironment:
     """The plain `Environment`."""
 
-    python: Path
-    path: Sequence[Path]
+    python: PurePosixPath
     variables: Mapping[str, str]
-    arguments: Sequence[str]
     cpus: int
-
-
-@dataclass(frozen=True)
-class LaunchLayout:
-    """The plain `Layout`."""
-
-    host_opt_ml: Path
-    opt_ml: Path = Path("/opt/ml")
+    mounts: Mapping[PurePosixPath, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,8 +63,8 @@ class Command:
     cwd: str
     stream: str
     """Name of the host (algo-N) whose log stream shows the lines."""
-    tag: str | None = None
-    """Where set, lines are logged as `<tag><stdout>:line` and `<tag><stderr>:line`, as mpirun's --tag-output does."""
+    prefix: str = ""
+    """Put before each line, `[1,<rank>]<stdout>:` for ranks, as mpirun's --tag-output does."""
     rank: int | None = None
     """Rank in the whole job; null for a launcher that starts ranks itself and for a script without ranks."""
     local_rank: int | None = None
