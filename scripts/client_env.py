@@ -8,7 +8,7 @@ everything that it was made from; so a build that was broken off is made anew. P
 once: the others wait on a file lock. Torch is never installed here: every lock says `torch<0`, so that a client which
 starts to want it is refused by pip instead of bringing gigabytes of CUDA.
 
-Command line: `python scripts/client_env.py [NAME…]` builds (all without names) and prints each environment's `bin`.
+Command line: `python scripts/client_env.py [NAME…]` builds (all without names) and prints the path of each one's Python.
 Only the standard library is used, by any Python ≥ 3.11.
 """
 
@@ -38,7 +38,7 @@ def names() -> list[str]:
 
 
 def ensure(name: str) -> Path:
-    """The `bin` folder of the environment, built first where it is absent or out of date.
+    """The Python of the environment, which is built first where it is absent or out of date.
 
     Raises ClientEnvironmentError for an unknown name and where pip fails.
     """
@@ -53,7 +53,7 @@ def ensure(name: str) -> Path:
         if not (stamp.is_file() and stamp.read_text() == digest and (place / "bin" / "python").exists()):
             _build(name, place)
             stamp.write_text(digest)
-    return place / "bin"
+    return place / "bin" / "python"
 
 
 def _digest(name: str) -> str:
