@@ -4,6 +4,9 @@ Pure functions of an assignment and a layout; only `write_config_files` and `Ins
 """
 
 from trainshed_worker.contract.arguments import argument_words, script_arguments
+from trainshed_worker.contract.channels import Channel, channels
+from trainshed_worker.contract.config_files import config_files, write_config_files
+from trainshed_worker.contract.environment import NetworkFacts, process_environment
 from trainshed_worker.contract.hyperparameters import (
     decode,
     framework_hyperparameters,
@@ -16,12 +19,18 @@ from trainshed_worker.contract.layout import DEFAULT_CHECKPOINTS, ML, InstanceLa
 __all__ = [
     "DEFAULT_CHECKPOINTS",
     "ML",
+    "Channel",
     "InstanceLayout",
+    "NetworkFacts",
     "argument_words",
+    "channels",
+    "config_files",
     "decode",
     "framework_hyperparameters",
+    "process_environment",
     "raw_hyperparameters",
     "script_arguments",
     "text",
     "user_hyperparameters",
+    "write_config_files",
 ]

@@ -38,7 +38,7 @@ def _has_channel(source: Mapping[str, Any], host: ClusterHost) -> bool:
 
 
 def channels_of(request: Mapping[str, Any], host: ClusterHost, hosts: Sequence[ClusterHost]) -> list[Channel]:
-    """Channels that `host` has, in the request's order; a channel limited to other instance groups is not among them."""
+    """Channels that `host` has, in the request's order; one limited to other instance groups is not among them."""
     job_mode = (request.get("AlgorithmSpecification") or {}).get("TrainingInputMode") or "File"
     found: list[Channel] = []
     for entry in request.get("InputDataConfig") or []:

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainshed_worker.contract.hyperparameters import REGION, raw_hyperparameters, text
-from trainshed_worker.contract.layout import ML
 from trainshed_worker.contract.toolkit import toolkit_variables
 from trainshed_worker.protocol import Assignment
 
 MASTER_PORT = 7777
+USER = "sagemaker"
+HOME = f"/home/{USER}"
+"""The user that the sandbox makes for the job, and its home on the instance's own disk."""
 RESERVED_NAMES = frozenset(
     {
         "TRAINING_JOB_NAME",
@@ -37,22 +39,18 @@ class NetworkFacts:
     """AWS_ENDPOINT_URL_S3: the gateway's forwarder."""
     credentials: Mapping[str, str] | None = None
     """AWS_CONTAINER_* of the instance's credential endpoint."""
-    proxy_url: str | None = None
-    """HTTP proxy for the way out (package indexes), None where there is none."""
 
 
-def process_environment(
-    assignment: Assignment, network: NetworkFacts, *, search_path: str, cpus: int, processes_per_host: int = 1
-) -> dict[str, str]:
-    """All variables of one instance. `cpus` are cores that the instance may really use."""
+def process_environment(assignment: Assignment, network: NetworkFacts, *, search_path: str) -> dict[str, str]:
+    """All variables of one instance; thread counts are the launcher's, which knows the number of processes."""
     raw = raw_hyperparameters(assignment.request)
     region = text(raw, REGION) or assignment.object_store.region
     facts = toolkit_variables(assignment, network.interface)
     variables = {
         "PATH": search_path,
-        "HOME": "/root",
-        "USER": "root",
-        "LOGNAME": "root",
+        "HOME": HOME,
+        "USER": USER,
+        "LOGNAME": USER,
         "SHELL": "/bin/bash",
         "TMPDIR": "/tmp",
         "LANG": "C.UTF-8",
@@ -67,7 +65,6 @@ def process_environment(
         "GLOO_SOCKET_IFNAME": network.interface,
         "TP_SOCKET_IFNAME": network.interface,
         "NCCL_IB_DISABLE": "1",
-        "OMP_NUM_THREADS": str(max(1, cpus // max(1, processes_per_host))),
         "SAGEMAKER_INSTANCE_TYPE": assignment.host.instance_type,
     }
     variables.update(_endpoints(network))
@@ -89,18 +86,7 @@ def _endpoints(network: NetworkFacts) -> dict[str, str]:
     if network.s3_url:
         found["AWS_ENDPOINT_URL_S3"] = network.s3_url
         found["S3_ENDPOINT_URL"] = network.s3_url
-    if network.proxy_url:
-        for name in ("HTTP_PROXY", "HTTPS_PROXY"):
-            found[name] = found[name.lower()] = network.proxy_url
-        direct = ",".join(["localhost", "127.0.0.1", "169.254.170.2", *_hosts_of(network)])
-        found["NO_PROXY"] = found["no_proxy"] = direct
     return found
 
 
-def _hosts_of(network: NetworkFacts) -> list[str]:
-    from urllib.parse import urlsplit
-
-    return [h for url in (network.service_url, network.s3_url) if url and (h := urlsplit(url).hostname)]
-
-
-__all__ = ["MASTER_PORT", "ML", "RESERVED_NAMES", "NetworkFacts", "process_environment"]
+__all__ = ["HOME", "MASTER_PORT", "RESERVED_NAMES", "NetworkFacts", "process_environment"]

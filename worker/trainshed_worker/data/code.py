@@ -39,7 +39,7 @@ def fetch_code(store: ObjectStore, assignment: Assignment, layout: InstanceLayou
 
 
 def check_entry_point(assignment: Assignment, layout: InstanceLayout) -> None:
-    """DataError, with the archive's top level, where `sagemaker_program` is not in the code. `fetch_code` comes first."""
+    """DataError, with the archive's top level, where `sagemaker_program` is not in the code that was fetched."""
     request = assignment.request
     program = text(raw_hyperparameters(request), PROGRAM)
     if not program or (request.get("AlgorithmSpecification") or {}).get("ContainerEntrypoint"):
