@@ -1,0 +1,83 @@
+"""Starting this package's own long-lived processes (supervisor, netd) so that they outlive the agent.
+
+Invariant: such a process has its own session, none of the agent's descriptors and none of its environment, and `spawn`
+returns only after it has said that it is ready, or why not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainshed_worker.sandbox.procs import wait_readable
+from trainshed_worker.sandbox.spec import SandboxError
+
+PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+START_TIMEOUT = 60.0
+
+
+def spawn(module: str, directory: Path, log_name: str) -> dict[str, Any]:
+    """Run `python -m trainshed_worker.sandbox.<module> <directory>` detached and return the object it reports.
+
+    Raises SandboxError with the process's own words where it failed.
+    """
+    read_end, write_end = os.pipe()
+    log = os.open(directory / log_name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        # -S: this package needs the standard library alone, and site-packages cost most of an interpreter's start
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-s", "-m", f"trainshed_worker.sandbox.{module}", str(directory), str(write_end)],
+            cwd="/",
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": PACKAGE_ROOT, "LANG": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(write_end,),
+            start_new_session=True,
+        )
+        os.close(write_end)
+        write_end = -1
+        process.wait()  # it forks at once: the process that stays is nobody's child
+        return _ready(read_end, directory / log_name)
+    finally:
+        os.close(log)
+        os.close(read_end)
+        if write_end >= 0:
+            os.close(write_end)
+
+
+def _ready(read_end: int, log: Path) -> dict[str, Any]:
+    data = b""
+    while wait_readable(read_end, START_TIMEOUT):
+        part = os.read(read_end, 65536)
+        if not part:
+            break
+        data += part
+    else:
+        raise SandboxError(f"no sign of readiness within {START_TIMEOUT:g} s; see {log}")
+    if not data:
+        raise SandboxError(f"it ended before it was ready; see {log}")
+    answer = json.loads(data)
+    if not isinstance(answer, dict):
+        raise SandboxError(f"unexpected sign of readiness; see {log}")
+    if "error" in answer:
+        raise SandboxError(str(answer["error"]))
+    return answer
+
+
+def detach() -> None:
+    """In the started process: fork once more, so that the starter has nothing to reap later."""
+    if os.fork():
+        os._exit(0)
+
+
+def report(write_end: int, answer: dict[str, Any]) -> None:
+    """Tell the starter, if it still listens, and close the channel."""
+    try:
+        os.write(write_end, json.dumps(answer).encode())
+    except BrokenPipeError:
+        pass  # the starter was killed meanwhile; whoever attaches reads the state file
+    finally:
+        os.close(write_end)
