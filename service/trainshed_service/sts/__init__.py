@@ -1,0 +1,5 @@
+"""The part of STS that AWS clients need: GetCallerIdentity."""
+
+from trainshed_service.sts.operations import OPERATIONS
+
+__all__ = ["OPERATIONS"]

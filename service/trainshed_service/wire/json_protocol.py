@@ -1,0 +1,49 @@
+"""AWS JSON 1.0 and 1.1: bodies in, bodies out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from trainshed_service.wire.errors import ApiError, serialization_error
+
+MAX_DEPTH_NOTE = "The request is nested too deeply."
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """The request as an object; an empty body is an empty one. Raises SerializationException for all else."""
+    if not body:
+        return {}
+    try:
+        text = body.decode("utf-8")
+        value = json.loads(text, parse_constant=_no_constant)
+        if "\\u" in text or "\\U" in text:
+            _refuse_lone_surrogates(value)
+    except UnicodeError:
+        raise serialization_error("The request body is not valid UTF-8.") from None
+    except RecursionError:
+        raise serialization_error(MAX_DEPTH_NOTE) from None
+    except ValueError as error:
+        raise serialization_error(f"The request body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise serialization_error("Start of structure or map found where not expected: the body must be an object.")
+    return value
+
+
+def encode(response: dict[str, Any] | None) -> bytes:
+    """No response has an empty body, as AWS answers operations without output."""
+    if response is None:
+        return b""
+    return json.dumps(response, separators=(",", ":"), allow_nan=False).encode()
+
+
+def encode_error(error: ApiError) -> bytes:
+    return json.dumps({**error.detail, "__type": error.code, "message": error.message}, separators=(",", ":")).encode()
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _refuse_lone_surrogates(value: Any) -> None:
+    json.dumps(value, ensure_ascii=False).encode("utf-8")
