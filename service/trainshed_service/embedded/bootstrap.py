@@ -1,0 +1,46 @@
+"""Before any part starts: the newest schema, and an account with an admin key, a default role and an agents' token.
+
+Invariant: running it again changes nothing that already works; what it returns is what the database holds.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from trainshed_service.clock import SystemClock
+from trainshed_service.embedded.home import Home, HomeConfig, write_private
+from trainshed_service.identity import IdentityService
+from trainshed_service.settings import Settings
+from trainshed_service.store import Database, migrate
+from trainshed_service.store.models import User
+
+
+def bootstrap(home: Home, config: HomeConfig) -> HomeConfig:
+    """The configuration with the identity filled in. Also writes the file from which the agent reads its token."""
+    settings = Settings(home=home.folder)
+    for url in dict.fromkeys((settings.resolved_database_url, settings.resolved_logs_database_url)):
+        migrate(url)
+    identity = IdentityService(home.folder, SystemClock())
+    database = Database(settings.resolved_database_url)
+    try:
+        made = database.write_sync(lambda session: identity.bootstrap(session, config.account_id or None))
+        token = config.token
+        if not token or database.read_sync(lambda session: identity.authenticate_bearer(session, token)) is None:
+            token = database.write_sync(
+                lambda session: identity.create_bearer_token(
+                    session, session.scalars(select(User.id).where(User.name == "admin")).one(), "trainshed up"
+                )
+            )
+    finally:
+        database.close()
+    write_private(home.enrollment_path, made.enrollment_token)
+    return config.model_copy(
+        update={
+            "account_id": made.account_id,
+            "access_key_id": made.admin.access_key_id,
+            "secret_access_key": made.admin.secret_access_key,
+            "role_arn": made.role_arn,
+            "enrollment_token": made.enrollment_token,
+            "token": token,
+        }
+    )

@@ -1,0 +1,135 @@
+"""One supervised process: started, watched, started again with back-off, ended; its output rotated.
+
+Invariants: a part dies with its supervisor, however that ends (PR_SET_PDEATHSIG: parts are started from the
+supervisor's main thread only, since the kernel ties them to the thread). Its pid file names it for as long as it lives.
+Nothing here blocks: the supervisor's loop calls `poll`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainshed_service.embedded import pids
+from trainshed_service.embedded.home import Home
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+_FIRST_DELAY, _LONGEST_DELAY, _STEADY = 0.1, 10.0, 30.0
+LOG_LIMIT_BYTES = 16 * 1024 * 1024
+
+
+@dataclass
+class Part:
+    """`command` and `environment` are whole; `grace`: seconds between SIGTERM and SIGKILL."""
+
+    name: str
+    home: Home
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    grace: float = 15.0
+    report: Callable[[str], None] = print
+    process: subprocess.Popen[bytes] | None = None
+    _delay: float = _FIRST_DELAY
+    _started: float = 0.0
+    _due: float | None = field(default=None)
+
+    def start(self) -> None:
+        rotate(self.home.log_path(self.name))
+        with self.home.log_path(self.name).open("ab") as output:
+            self.process = subprocess.Popen(
+                list(self.command),
+                env=dict(self.environment),
+                cwd=self.home.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                umask=0o077,
+                preexec_fn=_die_with_supervisor,
+            )
+        self._started = time.monotonic()
+        self._due = None
+        pids.note(self.home.pid_path(self.name), self.process.pid)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def poll(self) -> float | None:
+        """Notice an end and start again when that is due. Returns the seconds until it is due, None while it lives."""
+        if self.alive:
+            rotate(self.home.log_path(self.name))
+            return None
+        now = time.monotonic()
+        if self._due is None:
+            if now - self._started > _STEADY:
+                self._delay = _FIRST_DELAY
+            code = self.process.returncode if self.process is not None else None
+            self.report(f"{self.name} ended ({describe_exit(code)}); starting it again in {self._delay:.1f} s")
+            self._due = now + self._delay
+            self._delay = min(self._delay * 2, _LONGEST_DELAY)
+        if now >= self._due:
+            self.start()
+            return None
+        return self._due - now
+
+    def stop(self) -> None:
+        """End it and return when it is gone; safe to call twice."""
+        process = self.process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                process.wait(self.grace)
+            except subprocess.TimeoutExpired:
+                self.report(f"{self.name} did not end within {self.grace:.0f} s of SIGTERM; killing it")
+                process.kill()
+                process.wait()
+        self.home.pid_path(self.name).unlink(missing_ok=True)
+
+
+def describe_exit(code: int | None) -> str:
+    if code is None:
+        return "not started"
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def rotate(path: Path) -> None:
+    """Keep at most two files of 16 MiB. The writer holds the file open (append mode), so it is copied and emptied."""
+    try:
+        if path.stat().st_size <= LOG_LIMIT_BYTES:
+            return
+    except FileNotFoundError:
+        return
+    shutil.copyfile(path, path.with_name(path.name + ".1"))
+    os.truncate(path, 0)
+
+
+def tail(path: Path, lines: int = 20) -> str:
+    """The last lines of a log, for an error message."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 64 * 1024))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return "(no log)"
+
+
+def _die_with_supervisor() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1 and _SUPERVISOR != 1:  # it ended between the fork and the line above
+        os._exit(1)
+
+
+_SUPERVISOR = os.getpid()

@@ -1,0 +1,73 @@
+"""Which processes make up an installation on one machine: their commands, variables and order. Pure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from trainshed_service.embedded.home import Home, HomeConfig
+
+# In the order of their start; they are ended in the reverse order, so that the agent goes before what it talks to.
+SERVICE_PARTS = ("gateway", "ingest", "api")
+_MODULES = {"gateway": "trainshed_service.s3", "ingest": "trainshed_service.logs", "api": "trainshed_service.api"}
+PORT_OF = {"gateway": "gateway", "ingest": "ingest", "api": "main"}
+# Would change what our own processes load, or whom they talk to.
+_DROPPED = ("AWS_", "TRAINSHED_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_PRELOAD")
+
+
+def local_hosts_without_proxy(environment: Mapping[str, str]) -> str:
+    """The value of NO_PROXY, extended by this machine's own names."""
+    present = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    names = [name for name in present.replace(" ", "").split(",") if name]
+    return ",".join(names + [name for name in ("127.0.0.1", "localhost") if name not in names])
+
+
+def base_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The user's environment without what must not reach our processes."""
+    given = os.environ if environment is None else environment
+    kept = {name: value for name, value in given.items() if not name.startswith(_DROPPED)}
+    without_proxy = local_hosts_without_proxy(given)
+    return kept | {"NO_PROXY": without_proxy, "no_proxy": without_proxy, "PYTHONUNBUFFERED": "1"}
+
+
+def service_environment(home: Home, config: HomeConfig, store: Mapping[str, str]) -> dict[str, str]:
+    """Variables of the gateway, the ingest and the api. `store`: how the gateway reaches the object store.
+
+    TRAINSHED_* variables that the user set and that are not decided here (lease, grace …) are passed on.
+    """
+    tuned = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("TRAINSHED_") and name not in ("TRAINSHED_HOME", "TRAINSHED_TOKEN")
+    }
+    return (
+        base_environment()
+        | tuned
+        | {
+            "TRAINSHED_HOME": str(home.folder),
+            "TRAINSHED_HOST": "127.0.0.1",
+            "TRAINSHED_PORT": str(config.ports["main"]),
+            "TRAINSHED_GATEWAY_PORT": str(config.ports["gateway"]),
+            "TRAINSHED_INGEST_PORT": str(config.ports["ingest"]),
+            "TRAINSHED_PUBLIC_URL": config.main_url,
+            "TRAINSHED_GATEWAY_URL": config.gateway_url,
+            "TRAINSHED_INGEST_URL": config.ingest_url,
+            "TRAINSHED_ACCOUNT_ID": config.account_id,
+            "TRAINSHED_REGION": config.region,
+        }
+        | dict(store)
+    )
+
+
+def service_command(part: str) -> list[str]:
+    return [sys.executable, "-m", _MODULES[part]]
+
+
+def agent_command(home: Home, config: HomeConfig) -> list[str]:
+    command = [sys.executable, "-m", "trainshed_worker.agent", "--home", str(home.folder / "node")]
+    command += ["--server", config.main_url, "--token-file", str(home.enrollment_path)]
+    command += ["--slots", str(config.nodes)]
+    for name in config.instance_types:
+        command += ["--instance-type", name]
+    return command

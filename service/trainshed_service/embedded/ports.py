@@ -1,0 +1,82 @@
+"""Ports of one home: remembered where still free, else chosen, and claimed against other homes while it runs.
+
+Invariant: two supervisors of this machine never hand the same port to their parts. A claim is an abstract unix socket
+named after the port: the kernel gives each name once and takes it back when the owner ends, however that happens, and
+nothing is left on disk. Against strangers there is no claim; the supervisor sees that a part could not bind its port
+and chooses others, except where the user named the port.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Mapping
+
+HOST = "127.0.0.1"
+NAMES = ("main", "gateway", "ingest")
+# Above well-known services; below the object store's range and the ports that the kernel gives to outgoing connections.
+_RANGE = range(10_500, 20_000)
+
+
+class PortTakenError(RuntimeError):
+    """The port that the user asked for is in use; the message says what to do."""
+
+
+def is_free(port: int) -> bool:
+    """Whether a listener could be bound on 127.0.0.1 now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+class PortClaims:
+    """The ports of one home; `close` gives them back, as does the end of the process."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, socket.socket] = {}
+
+    def choose(self, remembered: Mapping[str, int], main: int = 0) -> dict[str, int]:
+        """A port for each of NAMES: `main` as given, the others as remembered where free.
+
+        Raises PortTakenError where `main` was given and is in use. Earlier claims are given back first.
+        """
+        self.close()
+        chosen: dict[str, int] = {}
+        if main:
+            if not self._claim(main):
+                self.close()
+                raise PortTakenError(
+                    f"port {main} is in use by another program; give a free one by --port, or leave it out to let "
+                    "Trainshed choose"
+                )
+            chosen["main"] = main
+        for name in NAMES:
+            if name in chosen:
+                continue
+            port = remembered.get(name, 0)
+            while not port or not self._claim(port):
+                port = random.SystemRandom().choice(_RANGE)
+            chosen[name] = port
+        return chosen
+
+    def close(self) -> None:
+        for claim in self._held.values():
+            claim.close()
+        self._held.clear()
+
+    def _claim(self, port: int) -> bool:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0trainshed-port-{port}")
+        except OSError:
+            claim.close()
+            return False
+        if not is_free(port):
+            claim.close()
+            return False
+        self._held[port] = claim
+        return True
