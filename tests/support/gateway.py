@@ -1,0 +1,148 @@
+"""The real gateway process before the real store, with an installation of its own (database, users, job keys).
+
+`running_gateway(store, home)` starts one; `GatewayUnderTest.client(...)` makes boto3 clients for its callers.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from trainshed_service.clock import SystemClock
+from trainshed_service.embedded.store import EmbeddedStore
+from trainshed_service.identity import Credentials, IdentityService, job_policy
+from trainshed_service.store import Database, migrate
+
+REGION = "us-east-1"
+ACCOUNT = "123456789012"
+
+
+class GatewayUnderTest:
+    """One gateway process; `home` has its database. `stop` (or leaving `running_gateway`) ends it."""
+
+    def __init__(self, store: EmbeddedStore, home: Path, **settings: str) -> None:
+        self.store = store
+        self.home = home
+        home.mkdir(parents=True, exist_ok=True)
+        url = f"sqlite:///{home / 'trainshed.sqlite3'}"
+        migrate(url)
+        self.database = Database(url)
+        self.identity = IdentityService(home, SystemClock())
+        bootstrap = self.database.write_sync(lambda session: self.identity.bootstrap(session, ACCOUNT))
+        self.admin = bootstrap.admin
+        self.settings = settings
+        self.port = _free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        return self.home / "gateway.log"
+
+    def start(self) -> None:
+        environment = {
+            **os.environ,
+            "TRAINSHED_HOME": str(self.home),
+            "TRAINSHED_GATEWAY_PORT": str(self.port),
+            "TRAINSHED_ACCOUNT_ID": ACCOUNT,
+            "TRAINSHED_REGION": REGION,
+            **self.store.environment(),
+            **{f"TRAINSHED_{name.upper()}": value for name, value in self.settings.items()},
+        }
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "trainshed_service.s3"], env=environment, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 30
+        while not self.answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"the gateway does not start:\n{self.log_path.read_text()}")
+            try:
+                self.process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/-/health", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            finally:
+                if self.process.poll() is None:
+                    self.process.kill()
+                    self.process.wait()
+                self.process = None
+
+    def close(self) -> None:
+        self.stop()
+        self.database.close()
+
+    def client(self, credentials: Credentials | None = None, service: str = "s3", **config: Any) -> Any:
+        """A boto3 client of the admin, or of the given credentials. `config` goes to botocore's Config."""
+        who = credentials or self.admin
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=who.access_key_id,
+            aws_secret_access_key=who.secret_access_key,
+            aws_session_token=who.session_token,
+            region_name=REGION,
+            config=Config(**config),
+        )
+
+    def job_credentials(
+        self,
+        attempt_id: str,
+        *,
+        read: list[tuple[str, str]] | None = None,
+        write: list[tuple[str, str]] | None = None,
+        lifetime: float = 3600.0,
+    ) -> Credentials:
+        policy = job_policy(read=read or [], write=write or [])
+        return self.database.write_sync(
+            lambda session: self.identity.issue_job_key(session, attempt_id, policy, time.time() + lifetime)
+        )
+
+
+@contextmanager
+def running_gateway(store: EmbeddedStore, home: Path, **settings: str) -> Iterator[GatewayUnderTest]:
+    gateway = GatewayUnderTest(store, home, **settings)
+    try:
+        gateway.start()
+        yield gateway
+    finally:
+        gateway.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
