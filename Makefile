@@ -1,0 +1,43 @@
+# The three that a newcomer needs: make install, make demo, make test. All else builds on them.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format lock bench clean
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+# python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
+PYTHON3 ?= python3
+
+help:
+	@echo "make install   check this machine, make .venv, install (quick when nothing changed)"
+	@echo "make demo      train a small GPT on two instances, end to end, on this machine"
+	@echo "make test      install, then run every test"
+	@echo "make lint      ruff and mypy"
+	@echo "make bench     figures: API rates beside moto, and the S3 gateway's throughput"
+	@echo "make lock      write down the versions that are installed now"
+
+install:
+	@command -v $(PYTHON3) >/dev/null || { echo "cannot install: no $(PYTHON3) on PATH; install Python 3.11 or newer"; exit 1; }
+	@python="$$($(PYTHON3) scripts/check_machine.py)" && "$$python" scripts/install.py
+
+demo: install
+	@$(PYTHON) scripts/demo.py
+
+test: install
+	@$(PYTHON) -m pytest -n auto tests $(PYTEST_ARGS)
+
+lint: install
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format: install
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+lock:
+	@$(PYTHON) scripts/lock.py
+
+bench: install
+	@for program in benchmarks/bench_*.py; do echo "== $$program"; $(PYTHON) "$$program" || exit 1; done
+
+clean:
+	rm -rf .venv .envs build *.egg-info
