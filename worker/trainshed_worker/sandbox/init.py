@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from trainshed_worker.sandbox import container, plain, privileges
+from trainshed_worker.sandbox import container, plain, privileges, procs
 from trainshed_worker.sandbox.spec import Command, SandboxError, SandboxSpec
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -42,7 +42,7 @@ def run(plan: InitPlan) -> NoReturn:
     status = 1
     try:
         privileges.die_with_parent()
-        _close_all_but([plan.control.fileno(), *plan.outputs])
+        procs.close_all_but([plan.control.fileno(), *plan.outputs])
         if "go" in _receive(plan.control):
             _build(plan)
             status = _supervise(plan, _start_all(plan))
@@ -166,15 +166,6 @@ def _reap(control: socket.socket, children: dict[int, int]) -> None:
         index = children.pop(pid, None)
         if index is not None:
             _send(control, {"exit": index, "status": status})
-
-
-def _close_all_but(keep: list[int]) -> None:
-    """Nothing of the supervisor's (locks, spool, listening socket) may live on in the job."""
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor not in keep:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 Invariant: no signal is sent to a number alone; `open_process` checks the start time after it holds the pidfd.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -88,3 +89,12 @@ def wait_readable(descriptor: int, timeout: float | None) -> bool:
             return True
         if left is not None and left <= 0:
             return False
+
+
+def close_all_but(keep: list[int]) -> None:
+    """In a forked child: close every descriptor above 2 that is not in `keep` (locks, sockets, pipes of the parent)."""
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in keep:
+            with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
+                os.close(descriptor)

@@ -38,7 +38,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 class _MountAttr(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012 (ctypes wants a plain list)
+    _fields_ = [
         ("attr_set", ctypes.c_uint64),
         ("attr_clr", ctypes.c_uint64),
         ("propagation", ctypes.c_uint64),
