@@ -1,14 +1,14 @@
 """Virtual environments for the real client libraries, one for each, under `.envs/<name>`.
 
 The acceptance tests drive AWS's own clients, whose dependencies contradict each other and ours. Each environment is
-described by `requirements/clients/<name>.txt` (what is wanted) and `<name>.lock` (the versions of all that it drags in).
+described by `requirements/clients/<name>.txt` (what is wanted) and `<name>.lock` (versions of all that it drags in).
 
-Invariants: an environment is used only after its stamp was written, which is the last step, and the stamp is the hash of
-everything that it was made from; so a build that was broken off is made anew. Parallel callers (pytest-xdist) build
+Invariants: an environment is used only after its stamp was written, which is the last step, and the stamp is the hash
+of everything that it was made from; so a build that was broken off is made anew. Parallel callers (pytest-xdist) build
 once: the others wait on a file lock. Torch is never installed here: every lock says `torch<0`, so that a client which
 starts to want it is refused by pip instead of bringing gigabytes of CUDA.
 
-Command line: `python scripts/client_env.py [NAME…]` builds (all without names) and prints the path of each one's Python.
+Command line: `python scripts/client_env.py [NAME…]` builds (all without names) and prints the path of each Python.
 Only the standard library is used, by any Python ≥ 3.11.
 """
 

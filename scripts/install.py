@@ -146,7 +146,7 @@ def pip(*words: str) -> None:
 def run(command: "list[str]") -> None:
     """Show one line at a time on a terminal; the whole output only where the command fails."""
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
-    lines: "list[str]" = []
+    lines: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
     ) as process:
