@@ -1,7 +1,7 @@
 """Sandbox: an instance (`algo-N`) as namespaces, a supervisor that outlives the agent, and its cluster's network.
 
-Blocking calls; an asyncio caller uses `asyncio.to_thread`. Everything that runs is found again from its folder, so an
-agent that was killed takes up where it stood: `attach(dir)`, `ClusterNetwork(dir).ensure(…)`.
+Blocking calls; an asyncio caller uses `asyncio.to_thread`. All that runs is found again from its folder, so an agent
+that was killed takes up where it stood: `attach(dir)`, `ClusterNetwork(dir).ensure(…)`.
 
 Use, per instance:
     net = ClusterNetwork(cluster_dir).ensure(members, forwards, isolated=False)

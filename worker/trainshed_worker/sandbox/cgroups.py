@@ -42,7 +42,7 @@ def controllers() -> dict[str, Path]:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
         for line in file:
             left, _, right = line.partition(" - ")
-            kind, _, options = (right.split() + ["", "", ""])[:3]
+            kind, _, options = [*right.split(), "", "", ""][:3]
             fields = left.split()
             point = Path(fields[4].replace("\\040", " "))
             if kind == "cgroup2":

@@ -189,7 +189,8 @@ def _make_devices(root: Path, spec: SandboxSpec) -> None:
 
 
 def _make_scratch(root: Path, spec: SandboxSpec) -> None:
-    """/tmp and the user's home: on disk in the instance's folder (training jobs put gigabytes there), so deleted with it."""
+    """/tmp and the user's home: on disk in the instance's folder (training jobs put gigabytes there), so deleted with
+    it."""
     scratch = spec.path / "scratch"
     if spec.tmp_bytes:
         (root / "tmp").mkdir()

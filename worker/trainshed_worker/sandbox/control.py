@@ -1,6 +1,7 @@
 """The control channel of a supervisor: a unix socket `control.sock` in its folder, one JSON request per connection.
 
-Invariant: reached through /proc/self/fd of the folder, so that a folder with a long path (over 107 bytes) works as well.
+Invariant: reached through /proc/self/fd of the folder, so that a folder with a long path (over 107 bytes) works as
+well.
 """
 
 import contextlib

@@ -3,8 +3,8 @@
 Invariant: it lives exactly as long as it is useful. When the supervisor is gone (the control socket ends) or the last
 command has ended it exits, and the kernel ends whatever else lives in the PID namespace. It never waits for the job.
 
-Messages, one JSON object per packet. To the supervisor: {"ready": [pid, …]}, {"failed": text}, {"exit": index, "status": n}.
-From it: {"go": true}, {"signal": n}.
+Messages, one JSON object per packet. To the supervisor: {"ready": [pid, …]}, {"failed": text}, {"exit": index,
+"status": n}. From it: {"go": true}, {"signal": n}.
 """
 
 import contextlib

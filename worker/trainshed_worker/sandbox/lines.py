@@ -1,7 +1,8 @@
 """Bytes of a process's output become lines.
 
-Invariant: no byte is lost or doubled; a line ends at \\n, \\r or \\r\\n (progress bars use \\r), at `MAX_LINE` bytes, or where
-`flush` is called on a line that is still open. An empty line is kept where \\n ends it and dropped where \\r does.
+Invariant: no byte is lost or doubled; a line ends at \\n, \\r or \\r\\n (progress bars use \\r), at `MAX_LINE` bytes,
+or where `flush` is called on a line that is still open. An empty line is kept where \\n ends it and dropped where \\r
+does.
 """
 
 import re

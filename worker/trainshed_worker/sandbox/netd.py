@@ -2,9 +2,9 @@
 
     python -m trainshed_worker.sandbox.netd <folder> <descriptor that gets the sign of readiness>
 
-Invariants: it outlives the agent, and ends when it is told (SIGTERM) or its folder is removed, and the namespaces with it.
-A child, the holder, lives in the namespaces and opened the listening sockets there; this process stays outside and takes
-connections from inside to the targets. A process cannot do both: who entered a user namespace has no way back.
+Invariants: it outlives the agent, and ends when it is told (SIGTERM) or its folder is removed, and the namespaces with
+it. A child, the holder, lives in the namespaces and opened the listening sockets there; this process stays outside and
+takes connections from inside to the targets. A process cannot do both: who entered a user namespace has no way back.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trainshed_worker.sandbox import credentials, egress, forwarder, privileges, procs, syscalls
 from trainshed_worker.sandbox.container import BRIDGE
@@ -116,7 +116,7 @@ def start_holder(plan: NetPlan) -> Holder:
         hold(inside, plan)
     inside.close()
     data, descriptors, _, _ = socket.recv_fds(channel, 65536, 250)
-    facts = json.loads(data) if data else {"error": "the holder of the namespaces died"}
+    facts: dict[str, Any] = json.loads(data) if data else {"error": "the holder of the namespaces died"}
     if "error" in facts:
         os.waitpid(pid, 0)
         raise SandboxError(f"the cluster's network cannot be made: {facts['error']}")

@@ -1,7 +1,7 @@
 """The plan of a cluster's network: who has which address, which ports lead out, and to where. Pure.
 
-Invariant: equal arguments give an equal plan, and instances use only what `layout` names; targets of forwards may change
-under a running network, the layout may not.
+Invariant: equal arguments give an equal plan, and instances use only what `layout` names; targets of forwards may
+change under a running network, the layout may not.
 """
 
 import ipaddress

@@ -1,4 +1,5 @@
-"""A cluster's own network on this machine, as the agent sees it: made once, kept with the warm pool, removed at its end.
+"""A cluster's own network on this machine, as the agent sees it: made once, kept with the warm pool, removed at its
+end.
 
 Invariant: one netd process per folder. It owns the network namespace with the bridge and everything that leads out of
 it; nothing else connects the cluster to the world, so what netd does not forward cannot be reached.

@@ -1,7 +1,7 @@
 """The pipes (or terminals) of an instance's commands, read in batches into the spool.
 
-Invariant: lines of one command keep their order; everything a process wrote before its end is in the spool when `finish`
-returns. Reads are at least `COALESCE` seconds apart, so that ten thousand lines a second cost few wake-ups.
+Invariant: lines of one command keep their order; everything a process wrote before its end is in the spool when
+`finish` returns. Reads are at least `COALESCE` seconds apart, so that ten thousand lines a second cost few wake-ups.
 """
 
 import contextlib

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainshed_worker.sandbox import cgroups, privileges, syscalls
 from trainshed_worker.sandbox.netlink import Netlink
@@ -58,7 +59,7 @@ def _attempt(name: str, action: Callable[[], str], cure: str) -> Finding:
     pid = os.fork()
     if pid == 0:
         try:
-            answer = {"ok": True, "detail": action()}
+            answer: dict[str, Any] = {"ok": True, "detail": action()}
         except (OSError, SandboxError) as error:
             answer = {"ok": False, "detail": str(error)}
         try:
@@ -69,7 +70,7 @@ def _attempt(name: str, action: Callable[[], str], cure: str) -> Finding:
     with os.fdopen(read_end, "rb") as pipe:
         data = pipe.read()
     os.waitpid(pid, 0)
-    result = json.loads(data) if data else {"ok": False, "detail": "the probing process died"}
+    result: dict[str, Any] = json.loads(data) if data else {"ok": False, "detail": "the probing process died"}
     return Finding(name, result["ok"], result["detail"], "" if result["ok"] else cure)
 
 

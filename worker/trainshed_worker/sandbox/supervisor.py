@@ -2,9 +2,9 @@
 
     python -m trainshed_worker.sandbox.supervisor <instance dir> <descriptor that gets the sign of readiness>
 
-Invariants: it does not depend on the agent after it has been started; its end (even by SIGKILL) ends every process of the
-instance; state.json is ahead of what runs (init waits until its number is on disk); the exit record is on disk with fsync
-before anyone can learn of the end, and all lines of the instance are in the spool before that.
+Invariants: it does not depend on the agent after it has been started; its end (even by SIGKILL) ends every process of
+the instance; state.json is ahead of what runs (init waits until its number is on disk); the exit record is on disk
+with fsync before anyone can learn of the end, and all lines of the instance are in the spool before that.
 
 It has one thread for ever: a process that has unshared its PID namespace cannot start another.
 """
