@@ -1,0 +1,1 @@
+"""What runs inside the user's process. Importing this package imports nothing else, torch included."""

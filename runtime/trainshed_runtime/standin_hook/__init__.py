@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: its sitecustomize turns the stand-in shim on in every Python process of a job."""
