@@ -13,7 +13,7 @@ from trainshed_service.logs import LOG_GROUP, InvalidPattern, InvalidToken, Stre
 from trainshed_service.wire.errors import ApiError
 
 if TYPE_CHECKING:
-    from trainshed_service.wire import Context
+    from trainshed_service.wire.context import Context
 
 Request = dict[str, Any]
 Response = dict[str, Any]

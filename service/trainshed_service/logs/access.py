@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainshed_service.clock import Clock
+from trainshed_service.scheduling.placement import log_stream_epoch
 from trainshed_service.store import Database
 from trainshed_service.store.models import Agent, Attempt, Instance, Job, Node
 
@@ -32,11 +33,12 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class _Share:
-    """What one agent holds of one attempt."""
+class Share:
+    """What one agent holds of one attempt. `stream_epoch` ends the names of the attempt's log streams."""
 
     job_name: str
     hosts: frozenset[str]
+    stream_epoch: int
 
 
 class AgentAccess:
@@ -44,7 +46,7 @@ class AgentAccess:
         self._control = control
         self._clock = clock
         self._agents: dict[str, tuple[float, str]] = {}
-        self._shares: dict[tuple[str, str], tuple[float, _Share]] = {}
+        self._shares: dict[tuple[str, str], tuple[float, Share]] = {}
 
     async def authenticate(self, authorization: str | None) -> str:
         """The agent's id. Refused (401) where the header holds no key of an enrolled agent."""
@@ -66,15 +68,16 @@ class AgentAccess:
         self._agents[key_hash] = (now + CACHE_SECONDS, agent_id)
         return agent_id
 
-    async def check(self, agent_id: str, job_name: str, attempt_id: str, source: str) -> None:
-        """Refused: 410 where the attempt is gone, 403 where the agent may not speak for this job and host."""
+    async def check(self, agent_id: str, job_name: str, attempt_id: str, source: str) -> Share:
+        """What the agent holds. Refused: 410 where the attempt is gone, 403 where it may not speak for job and host."""
         share = await self._share(agent_id, attempt_id)
         if share.job_name != job_name:
             raise Refused(403, "Forbidden", f"attempt {attempt_id} is not of training job {job_name}")
         if source not in share.hosts:
             raise Refused(403, "Forbidden", f"this agent holds no host {source} of attempt {attempt_id}")
+        return share
 
-    async def _share(self, agent_id: str, attempt_id: str) -> _Share:
+    async def _share(self, agent_id: str, attempt_id: str) -> Share:
         now = self._clock.now()
         known = self._shares.get((agent_id, attempt_id))
         if known and known[0] > now:
@@ -88,18 +91,18 @@ class AgentAccess:
         return share
 
 
-def _read_share(session: Session, agent_id: str, attempt_id: str) -> _Share | None:
-    job_name = session.execute(
-        select(Job.name).join(Attempt, Attempt.job_id == Job.id).where(Attempt.id == attempt_id)
-    ).scalar_one_or_none()
-    if job_name is None:
+def _read_share(session: Session, agent_id: str, attempt_id: str) -> Share | None:
+    attempt = session.execute(
+        select(Job.name, Attempt.created_at).join(Attempt, Attempt.job_id == Job.id).where(Attempt.id == attempt_id)
+    ).first()
+    if attempt is None:
         return None
     hosts = session.scalars(
         select(Instance.host)
         .join(Node, Node.id == Instance.node_id)
         .where(Instance.attempt_id == attempt_id, Node.agent_id == agent_id)
     )
-    return _Share(job_name, frozenset(hosts))
+    return Share(attempt.name, frozenset(hosts), log_stream_epoch(attempt.created_at))
 
 
 def _trim(cache: dict[K, V]) -> None:

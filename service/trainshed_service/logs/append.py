@@ -23,8 +23,12 @@ _MAX_AHEAD_MS = 2 * 3600 * 1000
 """A line whose time is further in the future than this has a broken clock behind it and gets the time of arrival."""
 
 
-def append_batch(session: Session, batch: LogBatch, now_ms: int) -> int:
-    """Store what is new in `batch`; return the first number not yet stored. UnknownStream: nothing was stored."""
+def append_batch(session: Session, batch: LogBatch, now_ms: int, stream_epoch: int | None = None) -> int:
+    """Store what is new in `batch`; return the first number not yet stored. UnknownStream: nothing was stored.
+
+    `stream_epoch` ends the names of the attempt's streams, so that a late line of an old attempt finds its own stream;
+    without it a host's newest stream is taken.
+    """
     key = (LogSource.attempt_id == batch.attempt_id, LogSource.source == batch.source)
     stored = session.execute(select(LogSource.next_seq).where(*key).with_for_update()).scalar_one_or_none()
     next_seq = stored or 0
@@ -33,7 +37,7 @@ def append_batch(session: Session, batch: LogBatch, now_ms: int) -> int:
     for line in fresh:
         by_stream.setdefault(line.stream, []).append(line)
     for stream in sorted(by_stream):
-        _add(session, _find_stream(session, batch.job_name, stream), by_stream[stream], now_ms)
+        _add(session, _find_stream(session, batch.job_name, stream, stream_epoch), by_stream[stream], now_ms)
     next_seq += len(fresh)
     if stored is None:
         session.execute(
@@ -62,13 +66,13 @@ def _contiguous(lines: Sequence[LogLine], next_seq: int) -> list[LogLine]:
     return fresh
 
 
-def _find_stream(session: Session, job_name: str, stream: str) -> LogStream:
-    """`stream` is a host (algo-N: its newest stream of the job) or a stream's full name."""
-    query = select(LogStream).where(LogStream.job_name == job_name).order_by(LogStream.id.desc()).limit(1)
-    query = query.where(LogStream.name == stream if "/" in stream else LogStream.host == stream)
-    row = session.execute(query.with_for_update()).scalar_one_or_none()
+def _find_stream(session: Session, job_name: str, host: str, stream_epoch: int | None) -> LogStream:
+    query = select(LogStream).where(LogStream.job_name == job_name)
+    name = f"{job_name}/{host}-{stream_epoch or '…'}"
+    query = query.where(LogStream.name == name if stream_epoch else LogStream.host == host)
+    row = session.execute(query.order_by(LogStream.id.desc()).limit(1).with_for_update()).scalar_one_or_none()
     if row is None:
-        raise UnknownStream(stream if "/" in stream else f"{job_name}/{stream}-…")
+        raise UnknownStream(name)
     return row
 
 

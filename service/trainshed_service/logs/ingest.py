@@ -41,9 +41,9 @@ class Ingest:
     async def post_logs(self, request: Request) -> Response:
         agent_id = await self._access.authenticate(request.headers.get("authorization"))
         batch = await _read(request, LogBatch)
-        await self._access.check(agent_id, batch.job_name, batch.attempt_id, batch.source)
+        share = await self._access.check(agent_id, batch.job_name, batch.attempt_id, batch.source)
         try:
-            next_seq = await self._lines.append(batch)
+            next_seq = await self._lines.append(batch, stream_epoch=share.stream_epoch)
         except UnknownStream as error:
             raise Refused(503, "StreamNotReady", f"{error}; it is made when the job is placed: send again") from error
         return JSONResponse(LogBatchAck(next_seq=next_seq).model_dump())

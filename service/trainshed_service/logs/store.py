@@ -35,10 +35,13 @@ class LogStore:
         wanted = list(names)
         await self._database.write(lambda session: streams.ensure(session, job_name, wanted, created_at))
 
-    async def append(self, batch: LogBatch) -> int:
-        """Store what is new; return the first number not yet stored. An empty batch only says that the host lives."""
+    async def append(self, batch: LogBatch, *, stream_epoch: int | None = None) -> int:
+        """Store what is new; return the first number not yet stored. An empty batch only says that the host lives.
+
+        `stream_epoch`: the number that ends the stream names of the batch's attempt; null: a host's newest stream.
+        """
         now_ms = self._now_ms()
-        return await self._database.write(lambda session: append.append_batch(session, batch, now_ms))
+        return await self._database.write(lambda session: append.append_batch(session, batch, now_ms, stream_epoch))
 
     async def describe_streams(
         self,

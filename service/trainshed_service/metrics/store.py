@@ -121,32 +121,51 @@ class MetricStore:
         job_name: str | None = None,
         name: str | None = None,
         host: str | None = None,
+        of_hosts: bool = False,
         after: MetricKey | None = None,
         since_ms: int | None = None,
         limit: int = 500,
     ) -> list[MetricKey]:
-        """Metrics that exist, ordered, behind `after`; `since_ms`: only those with a point then or later."""
+        """Metrics that exist, ordered, behind `after`.
+
+        `host`: '' for the jobs' own metrics, algo-N for that host; `of_hosts`: only samples of hosts; `since_ms`: only
+        those with a point then or later.
+        """
+
+        def wanted(session: Session, key: MetricKey) -> bool:
+            return (
+                (name is None or key.name == name)
+                and (host is None or (key.host or "") == host)
+                and not (of_hosts and key.host is None)
+                and (since_ms is None or _last_ms(session, key) >= since_ms)
+            )
 
         def read(session: Session) -> list[MetricKey]:
-            query = (
-                select(MetricSample.job_name, MetricSample.name, MetricSample.host)
-                .group_by(MetricSample.job_name, MetricSample.name, MetricSample.host)
-                .order_by(MetricSample.job_name, MetricSample.name, MetricSample.host)
-            )
-            if job_name is not None:
-                query = query.where(MetricSample.job_name == job_name)
-            if name is not None:
-                query = query.where(MetricSample.name == name)
-            if host is not None:
-                query = query.where(MetricSample.host == host)
-            if since_ms is not None:
-                query = query.having(func.max(MetricSample.at_ms) >= since_ms)
-            if after is not None:
-                key = tuple_(MetricSample.job_name, MetricSample.name, MetricSample.host)
-                query = query.where(key > (after.job_name, after.name, after.host or ""))
-            return [MetricKey(row.job_name, row.name, row.host or None) for row in session.execute(query.limit(limit))]
+            found: list[MetricKey] = []
+            key = after
+            while len(found) < limit and (key := _following(session, key, job_name)) is not None:
+                if wanted(session, key):
+                    found.append(key)
+            return found
 
         return await self._database.read(read)
+
+
+def _following(session: Session, after: MetricKey | None, job_name: str | None) -> MetricKey | None:
+    """The next metric that exists: one look into the index, however many points each metric has."""
+    columns = (MetricSample.job_name, MetricSample.name, MetricSample.host)
+    query = select(*columns).order_by(*columns).limit(1)
+    if job_name is not None:
+        query = query.where(MetricSample.job_name == job_name)
+    if after is not None:
+        query = query.where(tuple_(*columns) > (after.job_name, after.name, after.host or ""))
+    row = session.execute(query).first()
+    return None if row is None else MetricKey(row.job_name, row.name, row.host or None)
+
+
+def _last_ms(session: Session, key: MetricKey) -> int:
+    newest = select(func.max(MetricSample.at_ms)).where(*_of(key.job_name, key.name, key.host))
+    return int(session.execute(newest).scalar_one())
 
 
 def _of(job_name: str, name: str, host: str | None) -> tuple[ColumnElement[bool], ...]:

@@ -71,11 +71,15 @@ async def test_a_host_without_a_stream_stores_nothing(store: LogStore) -> None:
     assert await store.append(batch([line(0)])) == 1
 
 
-async def test_the_newest_stream_of_a_host_gets_its_lines_and_a_full_name_is_taken_as_it_is(store: LogStore) -> None:
+async def test_lines_of_an_attempt_go_to_its_own_streams_also_when_they_come_late(store: LogStore) -> None:
     await store.ensure_streams("job", ["job/algo-1-200"])
-    await store.append(batch([line(0, "new"), line(1, "old", stream="job/algo-1-100")]))
-    assert [each.text for each in await read_all(store, "job/algo-1-200")] == ["new"]
+    await store.append(batch([line(0, "new")], attempt="attempt-2"), stream_epoch=200)
+    await store.append(batch([line(0, "old")], attempt="attempt-1"), stream_epoch=100)
+    await store.append(batch([line(0, "newest")], attempt="attempt-3"))
+    assert [each.text for each in await read_all(store, "job/algo-1-200")] == ["new", "newest"]
     assert [each.text for each in await read_all(store, "job/algo-1-100")] == ["old"]
+    with pytest.raises(UnknownStream, match="job/algo-1-300"):
+        await store.append(batch([line(0)], attempt="attempt-4"), stream_epoch=300)
 
 
 async def test_a_line_of_256_kib_is_kept_whole_and_a_longer_one_is_cut_with_a_remark(store: LogStore) -> None:
