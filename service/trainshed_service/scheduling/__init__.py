@@ -1,0 +1,29 @@
+"""Scheduling: a pure planner and the serial applier that commits its decisions."""
+
+from trainshed_service.scheduling.planner import (
+    JobGone,
+    JobQueued,
+    NodeFree,
+    NodeGone,
+    NodeTaken,
+    Place,
+    PlannerEvent,
+    State,
+    Wait,
+    explain,
+    step,
+)
+
+__all__ = [
+    "JobGone",
+    "JobQueued",
+    "NodeFree",
+    "NodeGone",
+    "NodeTaken",
+    "Place",
+    "PlannerEvent",
+    "State",
+    "Wait",
+    "explain",
+    "step",
+]

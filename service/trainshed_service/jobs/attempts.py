@@ -1,0 +1,328 @@
+"""Carries out what `gang.next_step` says: reads an attempt, takes its steps as guarded moves, says what follows.
+
+Invariants:
+
+* `advance` may run at any time and any number of times on a live attempt, also after a crash between two of its calls:
+  what was done is not done again.
+* Everything outside of the database that a step needs (waking agents, final metrics, the planner) is only *named* in
+  `Effects`, and done by the caller after the commit; `recover` of the service finds what a crash left undone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from trainshed_service.jobs.gang import GangView, HostView, Step, StepKind, next_step
+from trainshed_service.jobs.lifecycle import move_attempt, move_job, set_message
+from trainshed_service.jobs.spec import max_runtime_seconds
+from trainshed_service.jobs.states import AttemptState, Cause, ClusterState, JobState
+from trainshed_service.scheduling.placement import avoided_nodes
+from trainshed_service.scheduling.planner import JobQueued, PlannerEvent
+from trainshed_service.settings import Settings
+from trainshed_service.store.tables import agents, attempts, changed, clusters, instances, jobs, nodes
+from trainshed_worker.protocol import AssignmentReport, EndReason, InstanceFailure, Phase
+
+_MAX_STEPS = 32
+STOP_REASONS = frozenset({EndReason.STOP_REQUESTED, EndReason.MAX_RUNTIME})
+
+
+@dataclass
+class Effects:
+    """What follows from a committed change. `wake`: agents; `finish`: attempts; `remove`: jobs to delete."""
+
+    wake: set[str] = field(default_factory=set)
+    finish: list[str] = field(default_factory=list)
+    planner: list[PlannerEvent] = field(default_factory=list)
+    remove: list[int] = field(default_factory=list)
+
+    def add(self, other: Effects) -> None:
+        self.wake |= other.wake
+        self.finish += other.finish
+        self.planner += other.planner
+        self.remove += other.remove
+
+
+@dataclass(frozen=True)
+class Live:
+    """An attempt with its job and hosts, as one transaction sees them."""
+
+    id: str
+    state: AttemptState
+    number: int
+    cluster_id: str
+    created_at: float
+    running_at: float | None
+    deadline_at: float
+    outcome: dict[str, Any]
+    job_id: int
+    job_name: str
+    job_state: JobState
+    request: dict[str, Any]
+    training_started_at: float | None
+    hosts: tuple[HostView, ...]
+    agent_ids: tuple[str, ...]
+
+    @property
+    def failure(self) -> InstanceFailure | None:
+        stored = self.outcome.get("failure")
+        return InstanceFailure.model_validate(stored) if stored else None
+
+    @property
+    def end_reason(self) -> str | None:
+        return self.outcome.get("reason")
+
+    def gang(self) -> GangView:
+        shown = set()
+        if self.job_state is not JobState.PLACED:
+            shown.add(StepKind.DOWNLOADING)
+        if self.job_state not in (JobState.PLACED, JobState.DOWNLOADING):
+            shown.add(StepKind.TRAINING)
+        if self.running_at is None or self.job_state not in (
+            JobState.PLACED,
+            JobState.DOWNLOADING,
+            JobState.TRAINING,
+        ):
+            shown.add(StepKind.UPLOADING)
+        return GangView(
+            state=self.state,
+            hosts=self.hosts,
+            ran=self.running_at is not None,
+            end_reason=self.end_reason if self.end_reason in STOP_REASONS else None,
+            failure=self.failure,
+            failed_host=self.outcome.get("host"),
+            shown=frozenset(shown),
+        )
+
+
+def load(session: Session, attempt_id: str, *, lock: bool = True) -> Live | None:
+    """The attempt, or None where it is unknown. On PostgreSQL its row stays locked until the transaction ends."""
+    query = (
+        select(
+            attempts,
+            jobs.c.name.label("job_name"),
+            jobs.c.state.label("job_state"),
+            jobs.c.request,
+            jobs.c.training_started_at,
+        )
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(attempts.c.id == attempt_id)
+    )
+    row = session.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        return None
+    members = session.execute(
+        select(instances.c.rank, instances.c.host, instances.c.report, instances.c.cleared, nodes.c.agent_id)
+        .join(nodes, nodes.c.id == instances.c.node_id)
+        .where(instances.c.attempt_id == attempt_id)
+        .order_by(instances.c.rank)
+    ).all()
+    return Live(
+        id=row.id,
+        state=AttemptState(row.state),
+        number=row.number,
+        cluster_id=row.cluster_id,
+        created_at=row.created_at,
+        running_at=row.running_at,
+        deadline_at=row.deadline_at,
+        outcome=dict(row.outcome or {}),
+        job_id=row.job_id,
+        job_name=row.job_name,
+        job_state=JobState(row.job_state),
+        request=row.request,
+        training_started_at=row.training_started_at,
+        hosts=tuple(_host(member) for member in members),
+        agent_ids=tuple(member.agent_id for member in members),
+    )
+
+
+def _host(row: Any) -> HostView:
+    report = AssignmentReport.model_validate(row.report) if row.report else None
+    return HostView(
+        rank=row.rank,
+        host=row.host,
+        phase=report.phase if report else None,
+        failure=report.failure if report else None,
+        end_reason=report.end_reason if report else None,
+        gone=bool(row.cleared),
+        parts=tuple(report.part_uris) if report else (),
+    )
+
+
+def advance(session: Session, attempt_id: str, now: float, settings: Settings) -> Effects:
+    """Take every step that the stored reports allow."""
+    effects = Effects()
+    for _ in range(_MAX_STEPS):
+        live = load(session, attempt_id)
+        step = next_step(live.gang()) if live else None
+        if live is None or step is None:
+            return effects
+        if step.kind is StepKind.FINISH:
+            effects.finish.append(attempt_id)
+            return effects
+        if not _take(session, live, step, now, settings, effects):
+            return effects
+    raise AssertionError(f"attempt {attempt_id} makes steps without an end")
+
+
+def _take(session: Session, live: Live, step: Step, now: float, settings: Settings, effects: Effects) -> bool:
+    """Take one step; False where somebody else was faster (then the rest is theirs)."""
+    match step.kind:
+        case StepKind.DOWNLOADING:
+            return _show(session, live, Cause.DOWNLOAD_STARTED, now)
+        case StepKind.RUN:
+            effects.wake.update(live.agent_ids)
+            budget = max_runtime_seconds(live.request) - seconds_already_run(session, live.job_id)
+            return move_attempt(
+                session,
+                live.id,
+                live.state,
+                AttemptState.RUNNING,
+                running_at=now,
+                deadline_at=now + max(budget, 0.0),
+            )
+        case StepKind.TRAINING:
+            return _show(session, live, Cause.GANG_RUNNING, now)
+        case StepKind.END:
+            effects.wake.update(live.agent_ids)
+            if step.failure is not None:
+                return end(session, live, EndReason.PEER_FAILED, now, settings, step.failure, step.host)
+            return end(session, live, EndReason(step.end_reason or EndReason.MAX_RUNTIME), now, settings)
+        case StepKind.BLAME:
+            assert step.failure is not None
+            return blame(session, live, step.failure, step.host)
+        case StepKind.UPLOADING:
+            if live.job_state in (JobState.PLACED, JobState.DOWNLOADING):
+                return _show(session, live, Cause.GANG_RUNNING, now)
+            session.execute(
+                update(attempts)
+                .where(attempts.c.id == live.id)
+                .values(deadline_at=now + settings.upload_deadline_seconds)
+            )
+            return _show(session, live, Cause.PROCESSES_ENDED, now)
+        case StepKind.ASSEMBLE:
+            effects.wake.update(live.agent_ids)
+            outcome = {**live.outcome, "parts": list(step.parts)}
+            return move_attempt(
+                session,
+                live.id,
+                live.state,
+                AttemptState.ASSEMBLING,
+                outcome=outcome,
+                deadline_at=now + settings.upload_deadline_seconds,
+            )
+        case StepKind.CLEARED:
+            return _cleared(session, live, now, effects)
+    raise AssertionError(f"no such step: {step.kind}")
+
+
+def end(
+    session: Session,
+    live: Live,
+    reason: EndReason,
+    now: float,
+    settings: Settings,
+    failure: InstanceFailure | None = None,
+    host: str | None = None,
+) -> bool:
+    """Make all hosts stop. A stop by request or time-out shows at once; a failure when the processes have ended."""
+    outcome = {**live.outcome, "reason": reason.value}
+    if failure is not None:
+        outcome |= {"failure": failure.model_dump(mode="json"), "host": host}
+    if not move_attempt(
+        session,
+        live.id,
+        live.state,
+        AttemptState.ENDING,
+        outcome=outcome,
+        deadline_at=now + settings.stop_grace_seconds + settings.upload_deadline_seconds,
+    ):
+        return False
+    if failure is not None:
+        _keep_pending(session, live.job_id, failure, host)
+    if reason is EndReason.MAX_RUNTIME and live.job_state in (
+        JobState.PLACED,
+        JobState.DOWNLOADING,
+        JobState.TRAINING,
+    ):
+        limit = max_runtime_seconds(live.request)
+        move_job(
+            session,
+            live.job_id,
+            live.job_name,
+            live.job_state,
+            Cause.MAX_RUNTIME,
+            now,
+            stop_reason=EndReason.MAX_RUNTIME.value,
+            message=f"Stopping the training job: its maximum runtime of {limit:g} s has passed",
+        )
+    return True
+
+
+def blame(session: Session, live: Live, failure: InstanceFailure, host: str | None) -> bool:
+    """Make `failure` the attempt's pending one."""
+    outcome = {**live.outcome, "failure": failure.model_dump(mode="json"), "host": host}
+    count = changed(
+        session,
+        update(attempts).where(attempts.c.id == live.id, attempts.c.state == live.state.value).values(outcome=outcome),
+    )
+    _keep_pending(session, live.job_id, failure, host)
+    return count == 1
+
+
+def seconds_already_run(session: Session, job_id: int) -> float:
+    """What earlier attempts used of the job's maximum runtime."""
+    rows = session.execute(
+        select(attempts.c.running_at, attempts.c.ended_at).where(
+            attempts.c.job_id == job_id, attempts.c.running_at.is_not(None), attempts.c.ended_at.is_not(None)
+        )
+    )
+    return sum(row.ended_at - row.running_at for row in rows)
+
+
+def agents_of(session: Session, attempt_id: str) -> set[str]:
+    return set(
+        session.scalars(
+            select(agents.c.id)
+            .join(nodes, nodes.c.agent_id == agents.c.id)
+            .join(instances, instances.c.node_id == nodes.c.id)
+            .where(instances.c.attempt_id == attempt_id)
+        )
+    )
+
+
+def _keep_pending(session: Session, job_id: int, failure: InstanceFailure, host: str | None) -> None:
+    session.execute(
+        update(jobs)
+        .where(jobs.c.id == job_id)
+        .values(pending_failure={"host": host, **failure.model_dump(mode="json")}, version=jobs.c.version + 1)
+    )
+
+
+def _show(session: Session, live: Live, cause: Cause, now: float) -> bool:
+    values: dict[str, Any] = {}
+    if live.training_started_at is None and cause in (Cause.DOWNLOAD_STARTED, Cause.GANG_RUNNING):
+        values["training_started_at"] = now
+    return move_job(session, live.job_id, live.job_name, live.job_state, cause, now, **values) is not None
+
+
+def _cleared(session: Session, live: Live, now: float, effects: Effects) -> bool:
+    if not move_attempt(session, live.id, live.state, AttemptState.CLEARED):
+        return False
+    session.execute(
+        update(clusters).where(clusters.c.id == live.cluster_id).values(state=ClusterState.GONE.value, released_at=now)
+    )
+    if live.job_state is JobState.QUEUED:
+        set_message(session, live.job_id, JobState.QUEUED, "Launching requested ML instances", now)
+        avoid = avoided_nodes(session, live.job_id)
+        effects.planner.append(JobQueued.of(live.job_id, live.job_name, live.request, avoid))
+    elif live.job_state is JobState.DELETING:
+        effects.remove.append(live.job_id)
+    return True
+
+
+def phase_of(value: str | None) -> Phase | None:
+    return Phase(value) if value else None

@@ -1,0 +1,130 @@
+"""Renders a job as DescribeTrainingJob shows it: member names and types are those of AWS's output shape.
+
+What the request said is echoed as it was sent; defaults that clients read without asking are stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, select
+from sqlalchemy.orm import Session
+
+from trainshed_service.jobs.spec import DEFAULT_MAX_RUNTIME_SECONDS, model_artifacts
+from trainshed_service.jobs.states import TERMINAL, JobState
+from trainshed_service.store.tables import job_transitions, jobs
+
+ECHOED = (
+    "HyperParameters",
+    "AlgorithmSpecification",
+    "RoleArn",
+    "InputDataConfig",
+    "OutputDataConfig",
+    "ResourceConfig",
+    "VpcConfig",
+    "StoppingCondition",
+    "CheckpointConfig",
+    "DebugHookConfig",
+    "ExperimentConfig",
+    "DebugRuleConfigurations",
+    "TensorBoardOutputConfig",
+    "ProfilerConfig",
+    "ProfilerRuleConfigurations",
+    "Environment",
+    "RetryStrategy",
+    "RemoteDebugConfig",
+    "InfraCheckConfig",
+    "MlflowConfig",
+    "ModelPackageConfig",
+)
+SWITCHES = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
+
+COLUMNS = (
+    jobs.c.id,
+    jobs.c.name,
+    jobs.c.arn,
+    jobs.c.state,
+    jobs.c.status,
+    jobs.c.secondary_status,
+    jobs.c.failure_reason,
+    jobs.c.request,
+    jobs.c.created_at,
+    jobs.c.modified_at,
+    jobs.c.training_started_at,
+    jobs.c.training_ended_at,
+    jobs.c.final_metrics,
+)
+
+
+def transitions_of(session: Session, job_id: int) -> Sequence[Row[Any]]:
+    return session.execute(
+        select(
+            job_transitions.c.status,
+            job_transitions.c.message,
+            job_transitions.c.started_at,
+            job_transitions.c.ended_at,
+        )
+        .where(job_transitions.c.job_id == job_id)
+        .order_by(job_transitions.c.seq)
+    ).all()
+
+
+def render(job: Any, transitions: Sequence[Any]) -> dict[str, Any]:
+    """`job` has COLUMNS, a transition the columns of `transitions_of`. Times are epoch seconds."""
+    request: dict[str, Any] = job.request
+    answer: dict[str, Any] = {
+        "TrainingJobName": job.name,
+        "TrainingJobArn": job.arn,
+        "ModelArtifacts": {"S3ModelArtifacts": model_artifacts(request)},
+        "TrainingJobStatus": job.status,
+        "SecondaryStatus": job.secondary_status,
+    }
+    if job.failure_reason is not None:
+        answer["FailureReason"] = job.failure_reason
+    for member in ECHOED:
+        if request.get(member) is not None:
+            answer[member] = request[member]
+    for member in SWITCHES:
+        answer[member] = bool(request.get(member, False))
+    answer["OutputDataConfig"] = {"KmsKeyId": "", "CompressionType": "GZIP", **request["OutputDataConfig"]}
+    answer["StoppingCondition"] = {
+        "MaxRuntimeInSeconds": DEFAULT_MAX_RUNTIME_SECONDS,
+        **(request.get("StoppingCondition") or {}),
+    }
+    if request.get("InputDataConfig"):
+        answer["InputDataConfig"] = [
+            {"CompressionType": "None", "RecordWrapperType": "None", **channel}
+            for channel in request["InputDataConfig"]
+        ]
+    if request.get("ProfilerConfig"):
+        disabled = request["ProfilerConfig"].get("DisableProfiler", False)
+        answer["ProfilingStatus"] = "Disabled" if disabled else "Enabled"
+    answer["CreationTime"] = job.created_at
+    answer["LastModifiedTime"] = job.modified_at
+    answer |= _times(job)
+    answer["SecondaryStatusTransitions"] = [
+        {
+            "Status": row.status,
+            "StartTime": row.started_at,
+            **({"EndTime": row.ended_at} if row.ended_at is not None else {}),
+            "StatusMessage": row.message,
+        }
+        for row in transitions
+    ]
+    if job.final_metrics:
+        answer["FinalMetricDataList"] = job.final_metrics
+    return answer
+
+
+def _times(job: Any) -> dict[str, Any]:
+    """Start, end and whole seconds, per instance; those of a job that never started are absent."""
+    if job.training_started_at is None:
+        return {}
+    times: dict[str, Any] = {"TrainingStartTime": job.training_started_at}
+    if job.training_ended_at is not None and JobState(job.state) in (TERMINAL | {JobState.DELETING}):
+        seconds = max(0, round(job.training_ended_at - job.training_started_at))
+        times["TrainingEndTime"] = job.training_ended_at
+        times["TrainingTimeInSeconds"] = seconds
+        times["BillableTimeInSeconds"] = seconds
+    return times

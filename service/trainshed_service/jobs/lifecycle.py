@@ -1,0 +1,175 @@
+"""The one gate through which jobs and attempts change state.
+
+Invariants:
+
+* A move is made only where `states` has a row for it, and only by an update guarded with the state it starts from: no
+  row changed means that somebody else was faster, and nothing else of the move is written.
+* Every move bumps `version` and `modified_at`, closes the open secondary status transition, appends the next one and
+  records an event, all in the caller's transaction.
+* Nothing here talks to anything but the session that it was given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.orm import Session
+
+from trainshed_service.events import record
+from trainshed_service.jobs.states import (
+    ATTEMPT_TRANSITIONS,
+    AWS_STATUS,
+    JOB_TRANSITIONS,
+    TERMINAL,
+    AttemptState,
+    Cause,
+    JobState,
+)
+from trainshed_service.store.tables import attempts, changed, job_phases, job_transitions, jobs
+
+
+class IllegalMove(RuntimeError):
+    """The transition table has no such row: a fault in the caller."""
+
+
+def first_transition(session: Session, job_id: int, now: float) -> None:
+    """The transition that every job begins with; written in the transaction that creates the job."""
+    row = AWS_STATUS[JobState.QUEUED]
+    session.execute(
+        insert(job_transitions).values(
+            job_id=job_id, seq=0, status=row.secondary, message=row.message, started_at=now, ended_at=None
+        )
+    )
+
+
+def move_job(
+    session: Session,
+    job_id: int,
+    name: str,
+    state: JobState,
+    cause: Cause,
+    now: float,
+    *,
+    secondary: str | None = None,
+    message: str | None = None,
+    **values: Any,
+) -> JobState | None:
+    """Move a job from `state` for `cause`; None where it is no longer in that state.
+
+    `values` are further columns to set in the same update; `secondary` and `message` replace the words of the table.
+    """
+    target = JOB_TRANSITIONS.get((state, cause))
+    if target is None:
+        raise IllegalMove(f"a job can't move from {state} for {cause}")
+    words = AWS_STATUS[target]
+    secondary = secondary or words.secondary
+    message = message or words.message
+    count = changed(
+        session,
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.state == state.value)
+        .values(
+            state=target.value,
+            status=words.status,
+            secondary_status=secondary,
+            status_message=message,
+            modified_at=now,
+            version=jobs.c.version + 1,
+            **values,
+        ),
+    )
+    if count == 0:
+        return None
+    _append_transition(session, job_id, secondary, message, now, final=target in TERMINAL)
+    data: dict[str, Any] = {"state": target.value, "status": words.status, "secondaryStatus": secondary}
+    if values.get("failure_reason"):
+        data["failureReason"] = values["failure_reason"]
+    record(session, now, f"job.{target.value}", f"job/{name}", message, data)
+    return target
+
+
+def set_message(session: Session, job_id: int, state: JobState, message: str, now: float) -> bool:
+    """Say something new about a job that stays where it is, e.g. why it waits. False: no change was needed."""
+    count = changed(
+        session,
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.state == state.value, jobs.c.status_message != message)
+        .values(status_message=message, modified_at=now, version=jobs.c.version + 1),
+    )
+    if count == 0:
+        return False
+    last = _last_transition(session, job_id)
+    if last is not None:
+        session.execute(
+            update(job_transitions)
+            .where(job_transitions.c.job_id == job_id, job_transitions.c.seq == last.seq)
+            .values(message=message)
+        )
+    return True
+
+
+def move_attempt(session: Session, attempt_id: str, state: AttemptState, target: AttemptState, **values: Any) -> bool:
+    """Move an attempt; False where it is no longer in `state`."""
+    if target not in ATTEMPT_TRANSITIONS[state]:
+        raise IllegalMove(f"an attempt can't move from {state} to {target}")
+    return (
+        changed(
+            session,
+            update(attempts)
+            .where(attempts.c.id == attempt_id, attempts.c.state == state.value)
+            .values(state=target.value, **values),
+        )
+        == 1
+    )
+
+
+def write_phase(
+    session: Session, job_id: int, attempt: int, host: str, phase: str, start: float, end: float | None
+) -> None:
+    """Put one span into the phase ledger; a span that is there gets its end."""
+    key = (
+        (job_phases.c.job_id == job_id)
+        & (job_phases.c.attempt == attempt)
+        & (job_phases.c.host == host)
+        & (job_phases.c.phase == phase)
+    )
+    if changed(session, update(job_phases).where(key).values(started_at=start, ended_at=end)) == 0:
+        session.execute(
+            insert(job_phases).values(
+                job_id=job_id, attempt=attempt, host=host, phase=phase, started_at=start, ended_at=end
+            )
+        )
+
+
+def _last_transition(session: Session, job_id: int) -> Any:
+    return session.execute(
+        select(job_transitions.c.seq, job_transitions.c.status, job_transitions.c.ended_at)
+        .where(job_transitions.c.job_id == job_id)
+        .order_by(job_transitions.c.seq.desc())
+        .limit(1)
+    ).first()
+
+
+def _append_transition(session: Session, job_id: int, secondary: str, message: str, now: float, *, final: bool) -> None:
+    """A move within one secondary status (queued → placed) changes only the words of the open transition."""
+    last = _last_transition(session, job_id)
+    seq = 0
+    if last is not None:
+        seq = last.seq + 1
+        here = (job_transitions.c.job_id == job_id) & (job_transitions.c.seq == last.seq)
+        if last.status == secondary and last.ended_at is None and not final:
+            session.execute(update(job_transitions).where(here).values(message=message))
+            return
+        if last.ended_at is None:
+            session.execute(update(job_transitions).where(here).values(ended_at=now))
+    session.execute(
+        insert(job_transitions).values(
+            job_id=job_id,
+            seq=seq,
+            status=secondary,
+            message=message,
+            started_at=now,
+            ended_at=now if final else None,
+        )
+    )

@@ -1,0 +1,324 @@
+"""The service over jobs: what the AWS operations and REST are thin over.
+
+Invariants: an answer to a change goes out after the change is durable; of two creates of one name exactly one wins (a
+unique constraint decides); nothing here waits for a node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from trainshed_service.clock import Clock
+from trainshed_service.events import EventLog, record
+from trainshed_service.identity import Principal
+from trainshed_service.jobs import search
+from trainshed_service.jobs.attempts import Effects
+from trainshed_service.jobs.describe import COLUMNS, render, transitions_of
+from trainshed_service.jobs.extended import read_extended
+from trainshed_service.jobs.inputs import InputChecks
+from trainshed_service.jobs.lifecycle import first_transition, move_job
+from trainshed_service.jobs.listing import JobPage, JobQuery, list_jobs
+from trainshed_service.jobs.spec import gang
+from trainshed_service.jobs.states import (
+    ACTIVE,
+    AWS_STATUS,
+    LIVE_ATTEMPT,
+    TERMINAL,
+    Cause,
+    JobState,
+)
+from trainshed_service.jobs.stopping import request_stop
+from trainshed_service.jobs.tagging import drop_tags, get_tags, put_tags
+from trainshed_service.logs import LogStore
+from trainshed_service.metrics import MetricStore
+from trainshed_service.scheduling.planner import JobQueued, PlannerEvent
+from trainshed_service.settings import Settings
+from trainshed_service.store import Database
+from trainshed_service.store.tables import attempts, job_phases, jobs
+from trainshed_service.wire.errors import ApiError, not_found, resource_in_use, validation_error
+
+_UPDATABLE = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
+
+
+class JobService:
+    """`carry_out` does what follows from a commit; `explain` says why a queued job waits (both of the core)."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        settings: Settings,
+        events: EventLog,
+        logs: LogStore,
+        metrics: MetricStore,
+        inputs: InputChecks,
+        account_id: str,
+        carry_out: Callable[[Effects], None],
+        schedule: Callable[[Sequence[PlannerEvent]], None],
+        explain: Callable[[int], str | None],
+        queue_position: Callable[[int], int | None],
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._settings = settings
+        self._events = events
+        self._logs = logs
+        self._metrics = metrics
+        self._inputs = inputs
+        self._account_id = account_id
+        self._carry_out = carry_out
+        self._schedule = schedule
+        self._explain = explain
+        self._queue_position = queue_position
+
+    def arn(self, name: str) -> str:
+        return f"arn:aws:sagemaker:{self._settings.region}:{self._account_id}:training-job/{name.lower()}"
+
+    async def create(
+        self,
+        request: dict[str, Any],
+        *,
+        principal: Principal,
+        raw_body: bytes | None = None,
+        notices: Sequence[str] = (),
+    ) -> str:
+        """Store a validated CreateTrainingJob request; its ARN. ResourceInUse where the name is taken."""
+        submitted = self._clock.now()
+        name = request["TrainingJobName"]
+        all_notices = [*notices, *await self._inputs.check(request)]
+        spec = {member: value for member, value in request.items() if member != "Tags"}
+        row = {
+            "name": name,
+            "arn": self.arn(name),
+            "user_id": principal.user_id,
+            "state": JobState.QUEUED.value,
+            "status": AWS_STATUS[JobState.QUEUED].status,
+            "secondary_status": AWS_STATUS[JobState.QUEUED].secondary,
+            "status_message": AWS_STATUS[JobState.QUEUED].message,
+            "request_raw": raw_body if raw_body is not None else json.dumps(request).encode(),
+            "request": spec,
+            "notices": all_notices,
+            "instance_count": len(gang(request)),
+            "final_metrics": [],
+            "attempts": 0,
+            "version": 0,
+        }
+        now = self._clock.now()
+        wanted = request.get("Tags") or []
+
+        def store(session: Session) -> int:
+            (job_id,) = session.execute(
+                insert(jobs).values(**row, created_at=now, modified_at=now).returning(jobs.c.id)
+            ).one()
+            first_transition(session, job_id, now)
+            session.execute(
+                insert(job_phases).values(
+                    job_id=job_id, attempt=0, host="service", phase="submit", started_at=submitted, ended_at=now
+                )
+            )
+            if wanted:
+                put_tags(session, row["arn"], wanted)
+            record(session, now, "job.created", f"job/{name}", "Training job created", {"state": "queued"})
+            return int(job_id)
+
+        try:
+            job_id = await self._database.write(store)
+        except IntegrityError as error:
+            if not await self._is_taken(name):
+                raise
+            raise resource_in_use(
+                "Training job names must be unique within an AWS account and region, and a training job with this "
+                f"name already exists ({self.arn(name)})"
+            ) from error
+        self._events.published()
+        self._schedule([JobQueued.of(job_id, name, request)])
+        return str(row["arn"])
+
+    async def describe(self, name: str) -> dict[str, Any]:
+        """The members of DescribeTrainingJobResponse; times in epoch seconds."""
+
+        def read(session: Session) -> dict[str, Any]:
+            job = session.execute(select(*COLUMNS).where(jobs.c.name == name)).first()
+            if job is None:
+                raise not_found()
+            return render(job, transitions_of(session, job.id))
+
+        return await self._database.read(read)
+
+    async def describe_extended(self, name: str) -> dict[str, Any]:
+        """`describe` plus what AWS has no members for: state, notices, why it waits, streams, phases, attempts."""
+        found = await self._database.read(lambda session: read_extended(session, name))
+        job_id = found.pop("id")
+        found["Description"] = await self.describe(name)
+        waiting = self._explain(job_id)
+        if waiting is not None:
+            found["WaitingReason"] = waiting
+            found["QueuePosition"] = self._queue_position(job_id)
+        return found
+
+    async def list(self, query: JobQuery, cursor: list[Any] | None = None) -> JobPage:
+        """One page of summaries and the cursor of the next."""
+        return await self._database.read(lambda session: list_jobs(session, query, cursor))
+
+    async def search(
+        self,
+        matches: Callable[[dict[str, Any]], bool],
+        *,
+        names: Sequence[str] | None = None,
+        sort_by: str = "LastModifiedTime",
+        descending: bool = True,
+        limit: int = search.DEFAULT_LIMIT,
+        cursor: list[Any] | None = None,
+    ) -> search.SearchPage:
+        """Jobs (as `describe` shows them, with Tags) for which `matches` is true. `names`: only these can match."""
+        return await search.search_jobs(
+            self._database,
+            matches,
+            names=names,
+            sort_by=sort_by,
+            descending=descending,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    async def stop(self, name: str) -> None:
+        """StopTrainingJob. Returns when the stop is durable; the processes get their grace afterwards."""
+        now = self._clock.now()
+        effects = await self._database.write(lambda session: request_stop(session, name, now, self._settings))
+        self._carry_out(effects)
+
+    async def update(self, request: dict[str, Any]) -> str:
+        """UpdateTrainingJob: debug and profiler settings are kept and shown; a keep-alive needs a warm pool."""
+        name = request["TrainingJobName"]
+        now = self._clock.now()
+        changes = {member: request[member] for member in _UPDATABLE if request.get(member) is not None}
+        resources = request.get("ResourceConfig")
+
+        def apply(session: Session) -> str:
+            job = session.execute(
+                select(jobs.c.id, jobs.c.arn, jobs.c.state, jobs.c.status, jobs.c.request)
+                .where(jobs.c.name == name)
+                .with_for_update()
+            ).first()
+            if job is None:
+                raise not_found()
+            if resources is not None:
+                raise validation_error(
+                    "The request was rejected because the training job has no warm pool to update: it was created "
+                    "without one, or the pool has been terminated."
+                )
+            if changes and JobState(job.state) not in ACTIVE:
+                raise validation_error(f"The request was rejected because the training job is in status {job.status}.")
+            if changes:
+                merged = dict(job.request)
+                for member, value in changes.items():
+                    old = merged.get(member)
+                    merged[member] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+                session.execute(
+                    update(jobs)
+                    .where(jobs.c.id == job.id)
+                    .values(request=merged, modified_at=now, version=jobs.c.version + 1)
+                )
+                record(session, now, "job.updated", f"job/{name}", "Updated: " + ", ".join(sorted(changes)))
+            return str(job.arn)
+
+        arn = await self._database.write(apply)
+        self._events.published()
+        return arn
+
+    async def delete(self, name: str) -> None:
+        """DeleteTrainingJob: of ended jobs only. The name is free when the slots of the job are proven empty."""
+        now = self._clock.now()
+
+        def mark(session: Session) -> int:
+            job = session.execute(
+                select(jobs.c.id, jobs.c.state, jobs.c.status).where(jobs.c.name == name).with_for_update()
+            ).first()
+            if job is None:
+                raise not_found()
+            state = JobState(job.state)
+            if state is JobState.DELETING:
+                return int(job.id)
+            if state not in TERMINAL:
+                raise validation_error(
+                    f"The request was rejected because the training job is in status {job.status}. "
+                    "Stop it, and delete it when it has ended."
+                )
+            move_job(session, job.id, name, state, Cause.DELETE_REQUESTED, now)
+            return int(job.id)
+
+        job_id = await self._database.write(mark)
+        await self.remove(job_id)
+
+    async def remove(self, job_id: int) -> bool:
+        """Take a job in state DELETING away with its lines and metrics; False while one of its slots is still held."""
+
+        def ready(session: Session) -> str | None:
+            name = session.scalar(select(jobs.c.name).where(jobs.c.id == job_id, jobs.c.state == JobState.DELETING))
+            return None if name is None or _is_live(session, job_id) else name
+
+        name = await self._database.read(ready)
+        if name is None:
+            return False
+        await self._logs.delete_job(name)
+        await self._metrics.delete_job(name)
+        now = self._clock.now()
+
+        def drop(session: Session) -> None:
+            drop_tags(session, self.arn(name))
+            session.execute(delete(jobs).where(jobs.c.id == job_id, jobs.c.state == JobState.DELETING.value))
+            record(session, now, "job.deleted", f"job/{name}", "Training job deleted")
+
+        await self._database.write(drop)
+        self._events.published()
+        return True
+
+    async def add_tags(self, arn: str, tags: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+        """Set tags of a job; all that it has then."""
+
+        def put(session: Session) -> list[dict[str, str]]:
+            self._need_arn(session, arn)
+            put_tags(session, arn, tags)
+            return get_tags(session, arn)
+
+        return await self._database.write(put)
+
+    async def list_tags(self, arn: str, after: str | None = None, limit: int | None = None) -> list[dict[str, str]]:
+        """Tags in order of their keys, those behind `after`."""
+
+        def read(session: Session) -> list[dict[str, str]]:
+            self._need_arn(session, arn)
+            return get_tags(session, arn, after, limit)
+
+        return await self._database.read(read)
+
+    async def delete_tags(self, arn: str, keys: Sequence[str]) -> None:
+        def drop(session: Session) -> None:
+            self._need_arn(session, arn)
+            drop_tags(session, arn, keys)
+
+        await self._database.write(drop)
+
+    def _need_arn(self, session: Session, arn: str) -> None:
+        if session.scalar(select(jobs.c.id).where(jobs.c.arn == arn)) is None:
+            raise ApiError("ResourceNotFound", f"Requested resource not found: {arn}")
+
+    async def _is_taken(self, name: str) -> bool:
+        arn = self.arn(name)
+        return await self._database.read(
+            lambda session: session.scalar(select(jobs.c.id).where(jobs.c.arn == arn)) is not None
+        )
+
+
+def _is_live(session: Session, job_id: int) -> bool:
+    live = [state.value for state in LIVE_ATTEMPT]
+    return (
+        session.scalar(select(attempts.c.id).where(attempts.c.job_id == job_id, attempts.c.state.in_(live))) is not None
+    )

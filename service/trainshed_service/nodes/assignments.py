@@ -1,0 +1,170 @@
+"""Renders the desired state of one agent from the rows: what each of its slots is to hold, and to do with it.
+
+Invariant: it is a function of the committed rows (and of the credentials), so every replica and every process start
+renders the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from trainshed_service.jobs.spec import compression, output_base
+from trainshed_service.jobs.states import AttemptState
+from trainshed_service.providers import known_type
+from trainshed_service.scheduling.placement import log_stream_epoch
+from trainshed_service.settings import Settings
+from trainshed_service.store.tables import agents, attempts, clusters, instances, jobs, nodes
+from trainshed_worker.protocol import (
+    Action,
+    Assignment,
+    ClusterHost,
+    EndReason,
+    MachineFacts,
+    ObjectStoreAccess,
+    OutputPlan,
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One live attempt with instances of this agent. `mine` are the ranks whose slots are not yet proven empty."""
+
+    attempt: Any
+    members: Sequence[Any]
+    mine: tuple[int, ...]
+
+    @property
+    def state(self) -> AttemptState:
+        return AttemptState(self.attempt.state)
+
+
+def wanted_of(session: Session, agent_id: str) -> list[Wanted]:
+    """All live attempts that have uncleared instances on nodes of this agent."""
+    here = (
+        select(instances.c.attempt_id)
+        .join(nodes, nodes.c.id == instances.c.node_id)
+        .where(nodes.c.agent_id == agent_id, instances.c.cleared.is_(False))
+        .distinct()
+    )
+    found = session.execute(
+        select(
+            attempts,
+            clusters.c.epoch,
+            jobs.c.name.label("job_name"),
+            jobs.c.arn.label("job_arn"),
+            jobs.c.request,
+        )
+        .join(clusters, clusters.c.id == attempts.c.cluster_id)
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(attempts.c.id.in_(here))
+        .order_by(attempts.c.created_at)
+    ).all()
+    result = []
+    for attempt in found:
+        members = session.execute(
+            select(
+                instances.c.id,
+                instances.c.rank,
+                instances.c.host,
+                instances.c.node_id,
+                instances.c.instance_type,
+                instances.c.instance_group,
+                instances.c.report,
+                instances.c.cleared,
+                nodes.c.agent_id,
+                agents.c.facts,
+            )
+            .join(nodes, nodes.c.id == instances.c.node_id)
+            .join(agents, agents.c.id == nodes.c.agent_id)
+            .where(instances.c.attempt_id == attempt.id)
+            .order_by(instances.c.rank)
+        ).all()
+        mine = tuple(row.rank for row in members if row.agent_id == agent_id and not row.cleared)
+        result.append(Wanted(attempt, members, mine))
+    return result
+
+
+def render(wanted: Wanted, access: ObjectStoreAccess, settings: Settings) -> list[Assignment]:
+    """The assignments of this agent's instances of one attempt."""
+    attempt = wanted.attempt
+    request = attempt.request
+    outcome = attempt.outcome or {}
+    base = output_base(request)
+    hosts = [
+        ClusterHost(
+            name=row.host,
+            rank=row.rank,
+            node_id=row.node_id,
+            agent_id=row.agent_id,
+            instance_type=row.instance_type,
+            instance_group=row.instance_group,
+            address=(row.report or {}).get("address"),
+        )
+        for row in wanted.members
+    ]
+    assignments = []
+    for rank in wanted.mine:
+        row = wanted.members[rank]
+        action = _action(wanted.state, rank, outcome)
+        size = _size(row.instance_type, MachineFacts.model_validate(row.facts), settings)
+        assignments.append(
+            Assignment(
+                id=row.id,
+                node_id=row.node_id,
+                job_name=attempt.job_name,
+                job_arn=attempt.job_arn,
+                attempt_id=attempt.id,
+                attempt_number=attempt.number,
+                cluster_id=attempt.cluster_id,
+                epoch=attempt.epoch,
+                action=action,
+                end_reason=EndReason(outcome["reason"]) if outcome.get("reason") else None,
+                grace_seconds=settings.stop_grace_seconds,
+                host=hosts[rank],
+                hosts=hosts,
+                request=request,
+                object_store=access,
+                output=OutputPlan(
+                    base_uri=base,
+                    compression=compression(request),
+                    parts_uri=f"{base}/.parts/{attempt.id}",
+                    parts=outcome.get("parts", []) if action is Action.ASSEMBLE else [],
+                ),
+                log_stream_epoch=log_stream_epoch(attempt.created_at),
+                deadline=attempt.deadline_at if wanted.state is AttemptState.RUNNING else None,
+                **size,
+            )
+        )
+    return assignments
+
+
+def _action(state: AttemptState, rank: int, outcome: dict[str, Any]) -> Action:
+    match state:
+        case AttemptState.PREPARING:
+            return Action.PREPARE
+        case AttemptState.RUNNING:
+            return Action.RUN
+        case AttemptState.ENDING:
+            return Action.STOP
+        case AttemptState.ASSEMBLING:
+            if rank == 0:
+                return Action.ASSEMBLE
+            return Action.STOP if outcome.get("reason") else Action.RUN
+        case AttemptState.ENDED | AttemptState.CLEARED:
+            return Action.CLEAR
+
+
+def _size(instance_type: str, facts: MachineFacts, settings: Settings) -> dict[str, Any]:
+    """What the instance has of its type: no more than the machine; devices that are absent are stood in for."""
+    known = known_type(instance_type)
+    vcpus = min(known.vcpus, facts.cpus) if known else facts.cpus
+    memory = min(known.memory_bytes, facts.memory_bytes) if known else facts.memory_bytes
+    wanted = known.accelerators if known else facts.accelerators
+    stand_in = wanted > 0 and facts.accelerators == 0
+    accelerators = min(wanted, settings.stand_in_accelerators) if stand_in else min(wanted, facts.accelerators)
+    return {"vcpus": vcpus, "memory_bytes": memory, "accelerators": accelerators, "stand_in": stand_in}

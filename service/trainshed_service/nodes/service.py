@@ -1,0 +1,353 @@
+"""The service over nodes: serves the agent protocol, carries out what follows from commits, watches deadlines.
+
+Invariants:
+
+* The rows are the truth. All that is kept in memory (versions, presence, credentials, what is missing) can be lost at
+  any line: `start` brings every live attempt on from the rows.
+* Follow-ups of a commit run in its order; one that fails is tried again until it succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from trainshed_service.clock import Clock
+from trainshed_service.events import EventLog
+from trainshed_service.identity import IdentityService
+from trainshed_service.jobs.attempts import Effects, advance
+from trainshed_service.jobs.conclusion import conclude
+from trainshed_service.jobs.service import JobService
+from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, JobState, NodeState
+from trainshed_service.logs import LogStore
+from trainshed_service.metrics import MetricStore
+from trainshed_service.nodes import assignments, deadlines
+from trainshed_service.nodes.credentials import JobCredentials
+from trainshed_service.nodes.enrollment import enroll, key_hash
+from trainshed_service.nodes.errors import AgentError
+from trainshed_service.nodes.losing import fail_host
+from trainshed_service.nodes.reports import take_report
+from trainshed_service.nodes.versions import DesiredVersions
+from trainshed_service.scheduling.applier import Scheduler
+from trainshed_service.scheduling.placement import Placement, log_stream_epoch, stream_name
+from trainshed_service.scheduling.planner import NodeFree, NodeTaken, PlannerEvent
+from trainshed_service.settings import Settings
+from trainshed_service.store import Database
+from trainshed_service.store.tables import agents, attempts, instances, jobs, nodes
+from trainshed_worker.protocol import (
+    DesiredState,
+    EnrollRequest,
+    EnrollResponse,
+    InstanceFailure,
+    ReportRequest,
+    ReportResponse,
+)
+
+_log = structlog.get_logger(__name__)
+MAX_WAIT_SECONDS = 60.0
+_MISSING_SECONDS = 10.0
+_RETRY_SECONDS = 1.0
+_LOOK_PAUSE_SECONDS = 0.25
+
+
+class NodeService:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        settings: Settings,
+        identity: IdentityService,
+        events: EventLog,
+        logs: LogStore,
+        metrics: MetricStore,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._settings = settings
+        self._identity = identity
+        self._events = events
+        self._logs = logs
+        self._metrics = metrics
+        self._versions = DesiredVersions(clock)
+        self._credentials = JobCredentials(database, identity, clock, settings)
+        self._keys: dict[str, str] = {}
+        self._present: set[str] = set()
+        self._missing: dict[tuple[str, int], float] = {}
+        self._look_again = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._jobs: JobService | None = None
+        self.scheduler = Scheduler(database, clock, settings, lambda: set(self._present), self._placed)
+
+    def attach(self, jobs_service: JobService) -> None:
+        """The service over jobs, which takes deleted ones away when their slots are empty."""
+        self._jobs = jobs_service
+
+    # -- the agent protocol --------------------------------------------------------------------------------------
+
+    async def enroll(self, token: str, request: EnrollRequest) -> EnrollResponse:
+        """AgentError 401 where the enrollment token is wrong."""
+        accepted = await self._database.read(lambda session: self._identity.check_enrollment_token(session, token))
+        if not accepted:
+            raise AgentError(401, "WrongToken", "The enrollment token is not this installation's.")
+        now = self._clock.now()
+        enrolled = await self._database.write(lambda session: enroll(session, request, now, self._settings))
+        self._keys = {key: agent for key, agent in self._keys.items() if agent != enrolled.agent_id}
+        self.carry_out(enrolled.effects)
+        return EnrollResponse(
+            agent_id=enrolled.agent_id,
+            agent_key=enrolled.agent_key,
+            node_ids=enrolled.node_ids,
+            lease_seconds=self._settings.lease_seconds,
+            ingest_url=self._settings.resolved_ingest_url,
+        )
+
+    async def authenticate(self, agent_key: str) -> str:
+        """The agent whose key this is. AgentError 401 where it is nobody's (any more)."""
+        hashed = key_hash(agent_key)
+        agent_id = self._keys.get(hashed)
+        if agent_id is None:
+            agent_id = await self._database.read(
+                lambda session: session.scalar(select(agents.c.id).where(agents.c.key_hash == hashed))
+            )
+            if agent_id is None:
+                raise AgentError(401, "UnknownKey", "This agent key is not known; enroll again with the token.")
+            self._keys[hashed] = agent_id
+        return agent_id
+
+    async def report(self, agent_id: str, request: ReportRequest) -> ReportResponse:
+        """Take in a report. AgentError 403 for another agent's, 409 where a newer start took over."""
+        if request.agent_id != agent_id:
+            raise AgentError(403, "WrongAgent", "The key belongs to another agent than the report.")
+        now = self._clock.now()
+        taken = await self._database.write(lambda session: take_report(session, request, now, self._settings))
+        if agent_id not in self._present:
+            self._present.add(agent_id)
+            self.scheduler.submit(await self._database.read(lambda session: _node_events(session, agent_id)))
+        self.carry_out(taken.effects)
+        await self._judge_missing(taken.missing, taken.held, now)
+        return ReportResponse(
+            lease_seconds=self._settings.lease_seconds, desired_version=self._versions.current(agent_id)
+        )
+
+    async def desired(self, agent_id: str, version: int, wait: float) -> DesiredState:
+        """The desired state, as soon as its version is not `version`, at the latest after `wait` seconds."""
+        seconds = min(max(wait, 0.0), MAX_WAIT_SECONDS)
+        current = await self._versions.wait_for_other(agent_id, version, seconds)
+        wanted = await self._database.read(lambda session: assignments.wanted_of(session, agent_id))
+        rendered = []
+        for item in wanted:
+            if item.state in (AttemptState.ENDED, AttemptState.CLEARED):
+                access = self._credentials.none()
+            else:
+                access = await self._credentials.get(item.attempt.id, item.attempt.request)
+            rendered += assignments.render(item, access, self._settings)
+        return DesiredState(version=current, assignments=rendered)
+
+    # -- what follows from commits -------------------------------------------------------------------------------
+
+    def carry_out(self, effects: Effects) -> None:
+        """Do what follows from a committed change. Never blocks; what takes time goes on in tasks of its own."""
+        self._versions.bump(effects.wake)
+        self.scheduler.submit(effects.planner)
+        self._events.published()
+        if effects.wake or effects.planner or effects.finish:
+            self._look_again.set()
+        for attempt_id in dict.fromkeys(effects.finish):
+            self._spawn(self._conclude(attempt_id, None))
+        for job_id in effects.remove:
+            self._spawn(self._remove(job_id))
+
+    async def start(self) -> None:
+        """Once, before the first request is served: every live attempt goes on from where the rows say it is."""
+        now = self._clock.now()
+        outage = await self._database.write(lambda session: deadlines.extend_after_outage(session, now))
+        live = await self._database.read(_live_attempts)
+        for attempt_id, job_name, names in live:
+            await self._logs.ensure_streams(job_name, names)
+            effects = await self._database.write(
+                lambda session, attempt_id=attempt_id: advance(session, attempt_id, now, self._settings)  # type: ignore[misc]
+            )
+            self.carry_out(effects)
+        deleting = await self._database.read(
+            lambda session: session.scalars(select(jobs.c.id).where(jobs.c.state == JobState.DELETING.value)).all()
+        )
+        for job_id in deleting:
+            self._spawn(self._remove(job_id))
+        _log.info("core.started", live_attempts=len(live), outage_seconds=round(outage, 1))
+        self._spawn(self.scheduler.run())
+        self._spawn(self._watch())
+
+    async def stop(self) -> None:
+        """End the background work; the rows say where to go on."""
+        self._versions.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Answer every waiting poll now, since the process is about to end."""
+        self._versions.close()
+
+    async def look_at_deadlines(self) -> float | None:
+        """Do what is due; when to look again (epoch seconds)."""
+        now = self._clock.now()
+
+        def look(session: Session) -> deadlines.Due:
+            deadlines.beat(session, now)
+            return deadlines.look(session, now, self._settings)
+
+        due = await self._database.write(look)
+        self.carry_out(due.effects)
+        for attempt_id, failure in due.overdue:
+            await self._conclude(attempt_id, failure)
+        renew = self._credentials.due()
+        if renew:
+            self._versions.bump(await self._database.read(lambda session: _agents_of(session, renew)))
+        return due.next_at
+
+    async def _watch(self) -> None:
+        while True:
+            self._look_again.clear()
+            pause = deadlines.HEARTBEAT_SECONDS
+            try:
+                next_at = await self.look_at_deadlines()
+                if next_at is not None:
+                    pause = min(max(next_at - self._clock.now(), 0.05), pause)
+            except SQLAlchemyError:
+                _log.exception("nodes.deadlines_not_checked", retry_seconds=_RETRY_SECONDS)
+                pause = _RETRY_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._look_again.wait()
+                    await asyncio.sleep(_LOOK_PAUSE_SECONDS)  # many changes at once: one look
+
+    async def _placed(self, placement: Placement) -> None:
+        """A gang was placed: its log streams exist before its agents hear of it."""
+        await self._logs.ensure_streams(placement.job_name, placement.stream_names)
+        self._versions.bump(placement.agent_ids)
+        self._events.published()
+
+    async def _conclude(self, attempt_id: str, overdue: InstanceFailure | None) -> None:
+        while True:
+            try:
+                job_name = await self._database.read(lambda session: _job_name(session, attempt_id))
+                if job_name is None:
+                    return
+                final = [
+                    {"MetricName": metric.name, "Value": metric.value, "Timestamp": metric.at}
+                    for metric in await self._metrics.final(job_name)
+                ]
+                now = self._clock.now()
+                effects = await self._database.write(
+                    lambda session: conclude(
+                        session,
+                        attempt_id,
+                        now,  # noqa: B023
+                        self._settings,
+                        self._identity.revoke_job_keys,
+                        final,  # noqa: B023
+                        overdue,
+                    )
+                )
+                break
+            except SQLAlchemyError:
+                _log.exception("nodes.attempt_not_concluded", attempt=attempt_id, retry_seconds=_RETRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
+        self._credentials.forget(attempt_id)
+        self.carry_out(effects)
+
+    async def _remove(self, job_id: int) -> None:
+        assert self._jobs is not None
+        await self._jobs.remove(job_id)
+
+    async def _judge_missing(self, missing: set[tuple[str, int]], held: set[tuple[str, int]], now: float) -> None:
+        """A slot that is reported empty though its agent had accepted an assignment: a late message, or a loss.
+
+        Only when it is said again some seconds later, with nothing else between, it counts as lost.
+        """
+        for key in held:
+            self._missing.pop(key, None)
+        for key in missing:
+            first = self._missing.setdefault(key, now)
+            if now - first < _MISSING_SECONDS:
+                continue
+            del self._missing[key]
+            attempt_id, rank = key
+            effects = await self._database.write(
+                lambda session, attempt_id=attempt_id, rank=rank, first=first: fail_host(  # type: ignore[misc]
+                    session,
+                    attempt_id,
+                    rank,
+                    "its agent no longer knows of it: the node lost its state",
+                    first,
+                    now,
+                    self._settings,
+                    gone=True,
+                )
+            )
+            self.carry_out(effects)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("nodes.background_work_failed", exc_info=task.exception())
+
+
+def _node_events(session: Session, agent_id: str) -> Sequence[PlannerEvent]:
+    """The usable nodes of an agent that was just heard from for the first time since this process started."""
+    events: list[PlannerEvent] = []
+    for row in session.execute(
+        select(nodes.c.id, nodes.c.state, nodes.c.instance_types).where(nodes.c.agent_id == agent_id)
+    ):
+        if row.state == NodeState.FREE:
+            events.append(NodeFree(row.id, frozenset(row.instance_types)))
+        elif row.state in (NodeState.LEASED, NodeState.WARM):
+            events.append(NodeTaken(row.id, frozenset(row.instance_types)))
+    return events
+
+
+def _live_attempts(session: Session) -> list[tuple[str, str, list[str]]]:
+    """(attempt, job name, log streams) of every attempt that is not cleared."""
+    found = session.execute(
+        select(attempts.c.id, attempts.c.created_at, jobs.c.name)
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(attempts.c.state.in_([state.value for state in LIVE_ATTEMPT]))
+        .order_by(attempts.c.created_at)
+    ).all()
+    result = []
+    for row in found:
+        hosts = session.scalars(
+            select(instances.c.host).where(instances.c.attempt_id == row.id).order_by(instances.c.rank)
+        )
+        epoch = log_stream_epoch(row.created_at)
+        result.append((row.id, row.name, [stream_name(row.name, host, epoch) for host in hosts]))
+    return result
+
+
+def _agents_of(session: Session, attempt_ids: Sequence[str]) -> set[str]:
+    return set(
+        session.scalars(
+            select(nodes.c.agent_id)
+            .join(instances, instances.c.node_id == nodes.c.id)
+            .where(instances.c.attempt_id.in_(attempt_ids))
+        )
+    )
+
+
+def _job_name(session: Session, attempt_id: str) -> str | None:
+    return session.scalar(
+        select(jobs.c.name).join(attempts, attempts.c.job_id == jobs.c.id).where(attempts.c.id == attempt_id)
+    )

@@ -1,0 +1,128 @@
+"""Commits one placement: attempt, cluster, instances and node leases in one transaction, or none of them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.orm import Session
+
+from trainshed_service.jobs.lifecycle import move_job, write_phase
+from trainshed_service.jobs.states import AttemptState, Cause, ClusterState, JobState, NodeState
+from trainshed_service.scheduling.planner import Place
+from trainshed_service.settings import Settings
+from trainshed_service.store.tables import attempts, changed, clusters, instances, jobs, meta, nodes
+
+_EPOCH_KEY = "cluster_epoch"
+
+
+class StaleDecision(RuntimeError):
+    """What the planner decided on has changed meanwhile; nothing was written."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What was committed. `stream_names` in rank order."""
+
+    job_name: str
+    attempt_id: str
+    agent_ids: frozenset[str]
+    stream_names: tuple[str, ...]
+
+
+def stream_name(job_name: str, host: str, log_stream_epoch: int) -> str:
+    return f"{job_name}/{host}-{log_stream_epoch}"
+
+
+def log_stream_epoch(attempt_created_at: float) -> int:
+    """The number that ends the log stream names of an attempt: its creation in epoch seconds."""
+    return int(attempt_created_at)
+
+
+def commit_place(session: Session, place: Place, now: float, settings: Settings) -> Placement:
+    """StaleDecision (or IntegrityError, from the partial unique indexes) where it no longer holds."""
+    job = place.job
+    row = session.execute(
+        select(jobs.c.state, jobs.c.attempts, jobs.c.created_at).where(jobs.c.id == job.job_id)
+    ).first()
+    if row is None or row.state != JobState.QUEUED:
+        raise StaleDecision("the job is not queued any more")
+    number = row.attempts + 1
+    attempt_id = uuid.uuid4().hex
+    cluster_id = uuid.uuid4().hex
+    session.execute(
+        insert(clusters).values(
+            id=cluster_id, state=ClusterState.HELD.value, epoch=_next_epoch(session), created_at=now, released_at=None
+        )
+    )
+    taken = changed(
+        session,
+        update(nodes)
+        .where(nodes.c.id.in_(place.nodes), nodes.c.state == NodeState.FREE.value)
+        .values(state=NodeState.LEASED.value, cluster_id=cluster_id, reason=None),
+    )
+    if taken != len(place.nodes):
+        raise StaleDecision("a node is not free any more")
+    session.execute(
+        insert(attempts).values(
+            id=attempt_id,
+            job_id=job.job_id,
+            number=number,
+            cluster_id=cluster_id,
+            state=AttemptState.PREPARING.value,
+            created_at=now,
+            deadline_at=now + settings.dispatch_deadline_seconds,
+        )
+    )
+    hosts = [f"algo-{rank + 1}" for rank in range(len(place.nodes))]
+    session.execute(
+        insert(instances),
+        [
+            {
+                "id": f"{attempt_id}-{rank}",
+                "attempt_id": attempt_id,
+                "rank": rank,
+                "node_id": node_id,
+                "host": hosts[rank],
+                "instance_type": member.instance_type,
+                "instance_group": member.group,
+                "revision": -1,
+                "cleared": False,
+            }
+            for rank, (node_id, member) in enumerate(zip(place.nodes, job.members, strict=True))
+        ],
+    )
+    if move_job(session, job.job_id, job.name, JobState.QUEUED, Cause.PLACED, now, attempts=number) is None:
+        raise StaleDecision("the job is not queued any more")
+    write_phase(session, job.job_id, number, "service", "queue", row.created_at if number == 1 else now, now)
+    epoch = log_stream_epoch(now)
+    return Placement(
+        job.name,
+        attempt_id,
+        frozenset(session.scalars(select(nodes.c.agent_id).where(nodes.c.id.in_(place.nodes)))),
+        tuple(stream_name(job.name, host, epoch) for host in hosts),
+    )
+
+
+def avoided_nodes(session: Session, job_id: int) -> frozenset[str]:
+    """Nodes on which an earlier attempt of the job failed by the node's fault."""
+    rows = session.execute(
+        select(attempts.c.outcome, instances.c.host, instances.c.node_id)
+        .join(instances, instances.c.attempt_id == attempts.c.id)
+        .where(attempts.c.job_id == job_id, attempts.c.outcome.is_not(None))
+    )
+    return frozenset(
+        row.node_id
+        for row in rows
+        if row.outcome.get("host") == row.host and (row.outcome.get("failure") or {}).get("cause") == "node"
+    )
+
+
+def _next_epoch(session: Session) -> int:
+    """A number above that of every earlier cluster, so that a node can tell an older assignment from a newer one."""
+    if changed(session, update(meta).where(meta.c.key == _EPOCH_KEY).values(value=meta.c.value)) == 0:
+        session.execute(insert(meta).values(key=_EPOCH_KEY, value="0"))
+    epoch = int(session.scalar(select(meta.c.value).where(meta.c.key == _EPOCH_KEY)) or 0) + 1
+    session.execute(update(meta).where(meta.c.key == _EPOCH_KEY).values(value=str(epoch)))
+    return epoch
