@@ -1,7 +1,7 @@
 """IAM: reading roles, and asking whether a role may do what the SDKs ask about. Nothing is changed here.
 
-Every role trusts SageMaker: that a role may be passed to a job is decided when the job is created. A simulation answers
-"allowed" for each action and resource, since what a job may do follows from its own request, not from a role's policies.
+Every role trusts SageMaker: whether a role may be passed to a job is decided when the job is created. A simulation
+answers "allowed" for each action and resource: what a job may do follows from its own request, not from role policies.
 """
 
 from __future__ import annotations

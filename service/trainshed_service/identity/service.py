@@ -54,6 +54,7 @@ class IdentityService:
         self._box = SecretBox(load_or_create_key(home / KEY_FILE))
         self._cache = KeyCache(clock, ttl=cache_seconds)
         self._account_id: str | None = None
+        self._known_roles: set[str] = set()
         self.page_tokens = PageTokens(self._box.derive("page-tokens"))
 
     def derive_key(self, purpose: str) -> bytes:
@@ -190,6 +191,14 @@ class IdentityService:
     def find_role(self, session: Session, arn: str) -> Role | None:
         """The role with exactly this ARN."""
         return session.scalar(select(Role).where(Role.arn == arn))
+
+    async def role_exists(self, database: Database, arn: str) -> bool:
+        """Whether a role with exactly this ARN is known. Roles are never deleted, so a yes is remembered."""
+        if arn not in self._known_roles:
+            if await database.read(lambda session: self.find_role(session, arn)) is None:
+                return False
+            self._known_roles.add(arn)
+        return True
 
     def list_roles(self, session: Session) -> list[Role]:
         return list(session.scalars(select(Role).order_by(Role.name)))

@@ -124,7 +124,8 @@ class WireApp:
             request, unknown = query_protocol.decode(form, model.input_shape)
         else:
             request = json_protocol.decode(body)
-        report = constraints.validator(call.service.name, operation).check(request)
+        validator = constraints.validator(call.service.name, operation)
+        report = validator.check(request)
         report.raise_for(call.service.validation_code)
         _authorize(call.service, principal, operation)
         ctx = Context(
@@ -137,7 +138,7 @@ class WireApp:
             unknown_members=(*unknown, *report.unknown),
         )
         try:
-            response = await handler(ctx, request)
+            response = await handler(ctx, validator.normalize(request))
             if call.framing is Framing.QUERY:
                 answer = query_protocol.render(service_model(call.service.name), model, response, call.request_id)
             else:

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -64,6 +65,8 @@ def describe(violations: list[Violation]) -> str:
 class Validator:
     def __init__(self, shape: Shape | None) -> None:
         self._check = _Compiler().checker(shape) if shape is not None else None
+        members = shape.members if isinstance(shape, StructureShape) else {}
+        self._times = tuple(name for name, member in members.items() if member.type_name == "timestamp")
 
     def check(self, request: object) -> Report:
         """All violations and unknown members. Raises SerializationException for values of a wrong type."""
@@ -73,6 +76,14 @@ class Validator:
         elif isinstance(request, dict):
             report.unknown.extend(str(name) for name in request)
         return report
+
+    def normalize(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A checked request as operations get it: no null members at any depth, times in epoch seconds."""
+        plain: dict[str, Any] = _without_nulls(request)
+        for name in self._times:
+            if isinstance(plain.get(name), str):
+                plain[name] = _epoch(plain[name])
+        return plain
 
 
 @cache
@@ -314,8 +325,31 @@ def _check_time(value: Any, place: _Place) -> None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not -62_135_596_800 <= value <= 253_402_300_799:
             raise serialization_error(f"The time at '{place.path}' is not between the years 1 and 9999.")
-    elif not isinstance(value, str) or len(value) > 64 or not _ISO_TIME.fullmatch(value):
+    elif not isinstance(value, str) or not _is_time(value):
         raise _wrong_type(value, "a time (epoch seconds)", place)
+
+
+def _is_time(value: str) -> bool:
+    if len(value) > 64 or not _ISO_TIME.fullmatch(value):
+        return False
+    try:
+        _epoch(value)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _epoch(text: str) -> float:
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
 
 
 def _descend(place: _Place) -> None:

@@ -1,8 +1,8 @@
 """The service models' patterns are Java regular expressions; here they become Python ones with the same meaning.
 
 What differs is little: `.` stops at Java's line terminators, `\\d \\w \\s` are ASCII, `\\p{…}` names a class of
-characters, a pattern must match the whole value. Only what occurs in the models is translated; anything else that Python cannot
-compile fails loudly when the pattern is first used (a test compiles every pattern of the operations that we have).
+characters, a pattern must match the whole value. Only what occurs in the models is translated; anything else that
+Python cannot compile fails loudly when the pattern is first used (a test compiles every pattern of our operations).
 """
 
 from __future__ import annotations
