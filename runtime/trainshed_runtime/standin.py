@@ -6,9 +6,9 @@ TRAINSHED_STANDIN=0. Exactly this is mapped, and nothing else:
 * `torch.distributed`: backend `nccl` (alone, or `cuda:nccl` in a list) → `gloo` in init_process_group and new_group; a
   CUDA `device_id` is dropped; `init_device_mesh("cuda", …)` → `"cpu"`.
 * `DistributedDataParallel`: `device_ids` and `output_device` are dropped.
-* A CUDA device asked for by name, number or torch.device means the CPU in: `Tensor.to/.cuda`, `Module.to/.cuda`, torch's
-  tensor factories (`zeros`, `tensor`, `randn`, …, `Tensor.new_*`), `torch.Generator`, `torch.set_default_device`, and
-  `torch.load(map_location=…)`, where a missing map_location means the CPU, too.
+* A CUDA device asked for by name, number or torch.device means the CPU in: `Tensor.to/.cuda`, `Module.to/.cuda`,
+  torch's tensor factories (`zeros`, `tensor`, `randn`, …, `Tensor.new_*`), `torch.Generator`,
+  `torch.set_default_device`, and `torch.load(map_location=…)`, where a missing map_location means the CPU, too.
 * `torch.cuda.set_device` keeps the number that `torch.cuda.current_device` answers; `torch.cuda.synchronize` returns at
   once; `Tensor.pin_memory` returns the tensor.
 
@@ -188,7 +188,7 @@ def _patch_factories() -> None:
     original = torch.Generator
     default_device = torch.set_default_device
 
-    class GeneratorType(type):
+    class GeneratorType(type(original)):  # type: ignore[misc]
         """Generators that torch made itself count as generators, too."""
 
         def __instancecheck__(cls, instance: object) -> bool:
