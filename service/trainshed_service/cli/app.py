@@ -27,6 +27,7 @@ TypesOption = Annotated[
     list[str] | None,
     typer.Option("--instance-type", help="Only offer this type (repeatable); default: whatever a job asks for."),
 ]
+NameArgument = Annotated[str, typer.Argument(help="Name of the training job.")]
 DetachOption = Annotated[bool, typer.Option("--detach", "-d", help="Return when the service answers.")]
 
 
@@ -45,11 +46,16 @@ def up(
 
 
 @app.command()
-def down(home: HomeOption = None) -> None:
-    """End everything that `up` started, running jobs included."""
-    from trainshed_service.cli.life import stop
+def down(
+    home: HomeOption = None,
+    keep_jobs: Annotated[
+        bool, typer.Option("--keep-jobs", help="Leave the processes of running jobs to the next `up`.")
+    ] = False,
+) -> None:
+    """End everything that `up` started, the processes of running jobs included."""
+    from trainshed_service.cli.life import stop as end
 
-    stop(home)
+    end(home, keep_jobs=keep_jobs)
 
 
 @app.command()
@@ -58,3 +64,93 @@ def env(home: HomeOption = None) -> None:
     from trainshed_service.cli.life import print_environment
 
     print_environment(home)
+
+
+@app.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="A CreateTrainingJob request in JSON or YAML; - reads standard input.")],
+    home: HomeOption = None,
+) -> None:
+    """Submit a training job and print its ARN."""
+    from trainshed_service.cli.jobs import submit as send
+
+    send(home, file)
+
+
+@app.command()
+def ps(
+    home: HomeOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Newest jobs to show.")] = 20,
+    status: Annotated[str | None, typer.Option("--status", help="Only InProgress, Completed, Failed …")] = None,
+) -> None:
+    """List jobs, newest first."""
+    from trainshed_service.cli.jobs import list_jobs
+
+    list_jobs(home, limit, status)
+
+
+@app.command()
+def describe(name: NameArgument, home: HomeOption = None) -> None:
+    """Show all that is known of a job, as JSON."""
+    from trainshed_service.cli.jobs import describe as show
+
+    show(home, name)
+
+
+@app.command()
+def logs(
+    name: NameArgument,
+    home: HomeOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+) -> None:
+    """Print a job's log. With -f the exit code is 0 for Completed, 2 for Failed, 3 for Stopped."""
+    from trainshed_service.cli.jobs import logs as show
+
+    show(home, name, follow)
+
+
+@app.command()
+def stop(name: NameArgument, home: HomeOption = None) -> None:
+    """Stop a job: SIGTERM, then SIGKILL after its grace; its artifacts are kept."""
+    from trainshed_service.cli.jobs import stop as ask
+
+    ask(home, name)
+
+
+@app.command()
+def nodes(home: HomeOption = None) -> None:
+    """List the nodes and what each does."""
+    from trainshed_service.cli.nodes import list_nodes
+
+    list_nodes(home)
+
+
+@app.command()
+def doctor(home: HomeOption = None) -> None:
+    """Say what this machine can and cannot do, and how to mend it."""
+    from trainshed_service.cli.doctor import run
+
+    run(home)
+
+
+@app.command()
+def server(home: HomeOption = None, port: PortOption = 0, detach: DetachOption = False) -> None:
+    """Start everything but the agent: the service alone, for nodes that join by `trainshed node`."""
+    from trainshed_service.cli.life import start
+
+    start(home, port=port, detach=detach, with_agent=False)
+
+
+@app.command()
+def node(
+    server: Annotated[str, typer.Option("--server", help="URL of the service.")],
+    token_file: Annotated[Path, typer.Option("--token-file", help="File with the enrollment token.")],
+    home: HomeOption = None,
+    slots: Annotated[int, typer.Option("--slots", min=1, max=256, help="Instances at a time.")] = 1,
+    instance_type: TypesOption = None,
+) -> None:
+    """Run the agent alone: this machine joins a service."""
+    from trainshed_service.cli.nodes import run_agent
+    from trainshed_service.embedded.home import default_home
+
+    run_agent((home or default_home()).absolute(), server, token_file.absolute(), slots, instance_type or [])

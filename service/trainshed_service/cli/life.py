@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.markup import escape
 
@@ -48,9 +49,13 @@ def start(
         raise CommandError(str(error)) from error
 
 
-def stop(folder: Path | None) -> None:
+def stop(folder: Path | None, *, keep_jobs: bool = False) -> None:
     home = home_at(folder)
-    if control.end(home):
+    if not home.folder.is_dir():
+        raise CommandError(f"there is no Trainshed in {home.folder}; name its home by --home")
+    if control.running(home):
+        _tell_of_running_jobs(home, keep_jobs)
+    if control.end(home, keep_jobs=keep_jobs):
         console.print(f"Trainshed in {escape(str(home.folder))} has ended.")
     else:
         console.print(f"Trainshed was not running in {escape(str(home.folder))}.")
@@ -67,6 +72,23 @@ def print_environment(folder: Path | None) -> None:
     sys.stdout.write(shell_lines(home, config))
     if not control.running(home):
         console.print("note: it is not running now; start it with [bold]trainshed up[/]")
+
+
+def _tell_of_running_jobs(home: Home, keep_jobs: bool) -> None:
+    """Name the jobs that this end touches. A service that does not answer must not keep anyone from ending it."""
+    from trainshed_service.cli.connection import Connection
+
+    connection = Connection(home.folder)
+    try:
+        client = connection.aws("sagemaker", retries=0, timeout=5.0)
+        found = client.list_training_jobs(StatusEquals="InProgress", MaxResults=100)["TrainingJobSummaries"]
+    except (BotoCoreError, ClientError) as error:
+        console.print(f"which jobs run is not known, the service does not answer: {escape(str(error))}")
+        return
+    names = [job["TrainingJobName"] for job in found if job.get("SecondaryStatus") != "Pending"]
+    if names:
+        what = "go on and are taken up by the next `trainshed up`" if keep_jobs else "end now, without artifacts"
+        console.print(f"{len(names)} running job(s) {what}: {escape(', '.join(names))}")
 
 
 def _already_up(home: Home, detach: bool) -> None:

@@ -7,6 +7,7 @@ pipe to the supervisor tells of both, and of its sudden death.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from trainshed_service.embedded import pids
 from trainshed_service.embedded.home import Home
 from trainshed_service.embedded.parts import tail
 from trainshed_service.embedded.plan import base_environment
-from trainshed_service.embedded.supervisor import PARTS, UpError
+from trainshed_service.embedded.supervisor import PARTS, UpError, sweep
 
 _END_SECONDS = 120.0
 
@@ -54,14 +55,20 @@ def start_detached(home: Home, *, port: int = 0, with_agent: bool = True) -> Non
         raise UpError(told or f"the supervisor ended at its start:\n{tail(output_path)}")
 
 
-def end(home: Home) -> bool:
-    """End the supervisor and all parts; False where none ran. Parts that a crash left are ended too."""
+def end(home: Home, *, keep_jobs: bool = False) -> bool:
+    """End the supervisor and all parts; False where none ran. Parts that a crash left are ended too.
+
+    The processes of running jobs end with it, unless `keep_jobs`: then the next start takes them up again.
+    """
     supervisor = running(home)
     if supervisor is not None:
-        pids.end(supervisor, grace=_END_SECONDS)
+        pids.end(supervisor, _END_SECONDS, signal.SIGUSR1 if keep_jobs else signal.SIGTERM)
     for name in PARTS:
         left = pids.living(home.pid_path(name))
         if left is not None:
             pids.end(left, grace=5.0)
         home.pid_path(name).unlink(missing_ok=True)
+    home.pid_path("supervisor").unlink(missing_ok=True)
+    if not keep_jobs and home.node.is_dir():
+        sweep(home)
     return supervisor is not None

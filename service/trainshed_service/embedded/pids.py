@@ -45,8 +45,8 @@ def living(path: Path) -> ProcessId | None:
     return ProcessId(pid, started) if start_time(pid) == started else None
 
 
-def end(process: ProcessId, grace: float) -> None:
-    """SIGTERM, after `grace` seconds SIGKILL; returns when it is gone. Works on processes that are not our children."""
+def end(process: ProcessId, grace: float, number: signal.Signals = signal.SIGTERM) -> None:
+    """Ask by `number`, after `grace` seconds SIGKILL; returns when it is gone. It need not be our child."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -54,8 +54,8 @@ def end(process: ProcessId, grace: float) -> None:
     try:
         if start_time(process.pid) != process.started:
             return
-        signal.pidfd_send_signal(handle, signal.SIGTERM)
-        # A stopped process takes no SIGTERM until it goes on.
+        signal.pidfd_send_signal(handle, number)
+        # A halted process takes no signal until it goes on.
         signal.pidfd_send_signal(handle, signal.SIGCONT)
         if not _gone(handle, grace):
             signal.pidfd_send_signal(handle, signal.SIGKILL)

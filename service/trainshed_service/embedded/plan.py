@@ -65,9 +65,14 @@ def service_command(part: str) -> list[str]:
 
 
 def agent_command(home: Home, config: HomeConfig) -> list[str]:
-    command = [sys.executable, "-m", "trainshed_worker.agent", "--home", str(home.folder / "node")]
+    command = [sys.executable, "-m", "trainshed_worker.agent", "--home", str(home.folder)]
     command += ["--server", config.main_url, "--token-file", str(home.enrollment_path)]
     command += ["--slots", str(config.nodes)]
     for name in config.instance_types:
         command += ["--instance-type", name]
     return command
+
+
+def sweep_command(home: Home) -> list[str]:
+    """Ends what the agent left running."""
+    return [sys.executable, "-m", "trainshed_worker.sweep", "--home", str(home.folder)]

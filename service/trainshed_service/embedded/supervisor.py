@@ -3,7 +3,8 @@
 Invariants:
 
 * One supervisor per home: it holds a lock on `<home>/run/lock` for as long as it lives, whatever ends it.
-* A part never outlives its supervisor. Job instances do: they belong to the node, and the next agent takes them up.
+* A part never outlives its supervisor. Job instances outlive a supervisor that dies: they belong to the node, and the
+  next agent takes them up. An ordinary end (SIGTERM, SIGINT) ends them too; SIGUSR1 is an end that leaves them running.
 * Parts that an earlier supervisor left (the kernel had not ended them yet) are gone before new ones start.
 * `up` has succeeded only when every part answers; a start that fails ends what it started.
 * Ending: the agent first, then api, ingest, gateway, and the store last, so that nobody loses what it talks to.
@@ -17,15 +18,15 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import boto3
-from botocore.config import Config as ClientConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainshed_service.embedded import health, pids, plan
+from trainshed_service.embedded.aws_client import aws_client
 from trainshed_service.embedded.bootstrap import bootstrap
 from trainshed_service.embedded.home import Home, HomeConfig, HomeError
 from trainshed_service.embedded.parts import Part, describe_exit, tail
@@ -38,6 +39,7 @@ log = logging.getLogger("trainshed.supervisor")
 PARTS = ("agent", "api", "ingest", "gateway", "store")  # in the order of their end
 _START_SECONDS = 120.0
 _PORT_ATTEMPTS = 5
+_SWEEP_SECONDS = 120.0
 
 
 class UpError(RuntimeError):
@@ -73,11 +75,13 @@ class Supervisor:
         self._parts: list[Part] = []
         self._claims = PortClaims()
         self._asked_to_end = False
+        self._keep_jobs = True
         self._wakeup_read, self._wakeup_write = socket.socketpair()
 
     def run(self, on_ready: Callable[[HomeConfig], None]) -> None:
         """Start, call `on_ready` when everything answers, and watch. Raises UpError where the start fails."""
         self._listen_to_signals()
+        os.umask(0o077)
         self._home.prepare()
         with home_lock(self._home):
             pids.note(self._home.pid_path("supervisor"), os.getpid())
@@ -178,14 +182,7 @@ class Supervisor:
         return True
 
     def _make_default_bucket(self) -> None:
-        client = boto3.client(
-            "s3",
-            endpoint_url=self._config.gateway_url,
-            region_name=self._config.region,
-            aws_access_key_id=self._config.access_key_id,
-            aws_secret_access_key=self._config.secret_access_key,
-            config=ClientConfig(proxies={}, retries={"total_max_attempts": 3, "mode": "standard"}),
-        )
+        client = aws_client(self._config, "s3")
         try:
             names = [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]
             if self._config.default_bucket not in names:
@@ -227,6 +224,8 @@ class Supervisor:
         for name in PARTS[:-1]:
             if name in by_name:
                 by_name[name].stop()
+        if not self._keep_jobs and self._home.node.is_dir():
+            sweep(self._home)
         self._store.stop()
         self._claims.close()
         log.info("all parts have ended")
@@ -236,11 +235,27 @@ class Supervisor:
         self._wakeup_write.setblocking(False)
         signal.set_wakeup_fd(self._wakeup_write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._on_end_signal)
 
-    def _on_end_signal(self, *_: object) -> None:
+    def _on_end_signal(self, number: int, _: object) -> None:
         self._asked_to_end = True
+        self._keep_jobs = number == signal.SIGUSR1
+
+
+def sweep(home: Home) -> None:
+    """End what the agent of this home left running. What cannot be ended is said in the log."""
+    done = subprocess.run(
+        plan.sweep_command(home),
+        env=plan.base_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_SWEEP_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        log.warning("instances of jobs could not be ended: %s", (done.stdout + done.stderr).strip()[-2000:])
 
 
 __all__ = ["Home", "HomeConfig", "HomeError", "Supervisor", "UpError", "home_lock"]

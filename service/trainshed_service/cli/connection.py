@@ -1,0 +1,70 @@
+"""How the commands reach an installation: its own key and token over the public APIs, as any client would.
+
+The home decides, not the user's AWS settings: profiles, proxies and endpoint variables do not matter here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
+
+from trainshed_service.cli.errors import CommandError
+from trainshed_service.embedded.aws_client import aws_client
+from trainshed_service.embedded.home import Home, HomeConfig, HomeError, default_home
+
+
+class Connection:
+    """One home's service. Raises CommandError with what to do where the home is unknown."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.home = Home(folder or default_home())
+        try:
+            self.config: HomeConfig = self.home.read()
+        except HomeError as error:
+            raise CommandError(str(error)) from error
+        if "main" not in self.config.ports:
+            raise CommandError(f"Trainshed in {self.home.folder} has never come up; run `trainshed up` first")
+
+    def aws(self, service: str, *, retries: int = 3, timeout: float = 60.0) -> Any:
+        """A boto3 client of the service with the home's admin key. `timeout`: seconds for each answer."""
+        return aws_client(self.config, service, retries=retries, timeout=timeout)
+
+    def get(self, path: str, **query: str) -> Any:
+        """GET over REST with the home's bearer token; the JSON of the answer."""
+        headers = {"Authorization": f"Bearer {self.config.token}"}
+        try:
+            with httpx.Client(base_url=self.config.main_url, headers=headers, trust_env=False, timeout=30) as client:
+                answer = client.get(path, params=query)
+        except httpx.TransportError as error:
+            raise self.unreachable() from error
+        if answer.is_error:
+            raise CommandError(f"the service refused {path} ({answer.status_code}): {_message(answer)}")
+        return answer.json()
+
+    def unreachable(self) -> CommandError:
+        return CommandError(
+            f"Trainshed does not answer at {self.config.main_url}; start it with `trainshed up --home "
+            f"{self.home.folder}`, or see {self.home.log}"
+        )
+
+    def explain(self, error: Exception) -> CommandError:
+        """The sentence for an error of an AWS client."""
+        if isinstance(error, EndpointConnectionError):
+            return self.unreachable()
+        if isinstance(error, ClientError):
+            details = error.response.get("Error", {})
+            return CommandError(f"{details.get('Message') or error} ({details.get('Code', 'error')})")
+        if isinstance(error, BotoCoreError):
+            return CommandError(str(error))
+        raise error
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        content = answer.json()
+    except ValueError:
+        return answer.text[:300]
+    return str(content.get("message") or content.get("detail") or content)[:600] if isinstance(content, dict) else ""
