@@ -1,13 +1,13 @@
 """Jobs that bring their own command: ContainerEntrypoint and ContainerArguments, or the `train` command."""
 
-from pathlib import Path
-
+from trainshed_worker.data.tree import read_head
 from trainshed_worker.launchers.types import Command, Environment, LaunchPlan, LaunchRefused, Layout
 from trainshed_worker.launchers.variables import base, find_command, with_threads
 from trainshed_worker.protocol import Assignment, FailureCause
 
-_DRIVERS = Path("input/data/sm_drivers")
-_MPI_DRIVER = "distributed_drivers/mpi_driver.py"
+_SCRIPT = "input/data/sm_drivers/sm_train.sh"
+_MAX_SCRIPT = 1 << 20
+_MPI_DRIVER = b"distributed_drivers/mpi_driver.py"
 
 
 def own_command(assignment: Assignment) -> list[str]:
@@ -59,8 +59,8 @@ def _absent(name: str) -> str:
 def _refuse_ssh_driver(argv: list[str], layout: Layout) -> None:
     if not any("sm_drivers/sm_train.sh" in word for word in argv):
         return
-    script = layout.ml / _DRIVERS / "sm_train.sh"
-    if script.is_file() and _MPI_DRIVER in script.read_text("utf-8", "replace"):
+    script = read_head(layout.ml, _SCRIPT, _MAX_SCRIPT)
+    if script is not None and _MPI_DRIVER in script:
         raise LaunchRefused(
             FailureCause.UNSUPPORTED,
             "The MPI() driver of SageMaker SDK v3 reaches the other hosts by SSH, which instances here do not run. Use "

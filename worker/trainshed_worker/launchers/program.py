@@ -38,6 +38,11 @@ def find_program(name: str, layout: Layout, environment: Environment) -> Program
             f"The entry point {name!r} must be a path inside the source archive, such as train.py or src/train.py.",
         )
     file = code / relative
+    if not file.resolve().is_relative_to(code.resolve()):
+        raise LaunchRefused(
+            FailureCause.USER_INPUT,
+            f"The entry point {name!r} is a link to a place that is not inside the source archive.",
+        )
     if not file.is_file():
         raise LaunchRefused(FailureCause.USER_INPUT, _missing(name, code))
     seen = str(layout.inside(file))
