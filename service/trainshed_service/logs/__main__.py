@@ -1,22 +1,29 @@
-"""`python -m trainshed_service.logs`: the ingest process. Settings: TRAINSHED_* variables."""
+"""`python -m trainshed_service.logs`: the ingest process. Settings: TRAINSHED_* variables.
 
-import logging
+Serves until SIGTERM or SIGINT. The databases must have been migrated by the launcher.
+"""
 
 import uvicorn
 
+from trainshed_service.logging_setup import configure_logging
 from trainshed_service.logs.ingest import create_app
 from trainshed_service.settings import Settings
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    settings = Settings.model_validate({})
+    settings = Settings.model_validate({})  # from TRAINSHED_* variables
+    configure_logging("ingest")
     uvicorn.run(
         create_app(settings),
         host=settings.host,
         port=settings.ingest_port,
-        access_log=False,
+        loop="uvloop",
+        http="httptools",
+        lifespan="on",
         log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
     )
 

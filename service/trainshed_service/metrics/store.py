@@ -71,7 +71,7 @@ class MetricStore:
                 .where(*_of(job_name, name, host), MetricSample.at_ms >= start_ms, MetricSample.at_ms < end_ms)
                 .order_by(MetricSample.at_ms)
             )
-            return buckets_of((row._tuple() for row in rows), start_ms, period_ms, percentiles)
+            return buckets_of(((row.at_ms, row.value) for row in rows), start_ms, period_ms, percentiles)
 
         return await self._database.read(read)
 
@@ -87,7 +87,7 @@ class MetricStore:
                 .order_by(MetricSample.at_ms, MetricSample.point)
                 .limit(limit)
             )
-            return [row._tuple() for row in rows]
+            return [(row.at_ms, row.value) for row in rows]
 
         return await self._database.read(read)
 

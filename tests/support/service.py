@@ -1,0 +1,155 @@
+"""Processes of the service on a home of their own, without a supervisor, for tests that kill and restart them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import boto3
+import httpx
+from botocore.config import Config
+from sqlalchemy import select
+
+from tests.support.ports import free_port
+from tests.support.wait import wait_until
+from trainshed_service.clock import SystemClock
+from trainshed_service.identity import IdentityService
+from trainshed_service.jobs.states import AWS_STATUS, JobState
+from trainshed_service.scheduling.placement import log_stream_epoch, stream_name
+from trainshed_service.settings import Settings
+from trainshed_service.store import Database, migrate
+from trainshed_service.store.models import Agent, Attempt, Cluster, Instance, Job, Node, User
+
+AGENT_KEY = "agent-key-of-a-test"
+
+
+class LocalService:
+    """`api` and `logs` (the ingest) of one home. Use as a context manager: every process ends with it."""
+
+    def __init__(self, home: Path) -> None:
+        self.settings = Settings(home=home, port=free_port(), ingest_port=free_port(), gateway_port=free_port())
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        home.mkdir(parents=True, exist_ok=True)
+        for url in (self.settings.resolved_database_url, self.settings.resolved_logs_database_url):
+            migrate(url)
+        self._identity = IdentityService(home, SystemClock())
+        self.control = Database(self.settings.resolved_database_url)
+        self.bootstrap = self.control.write_sync(self._identity.bootstrap)
+        self.settings = self.settings.model_copy(update={"account_id": self.bootstrap.account_id})
+        self.token = self.control.write_sync(
+            lambda session: self._identity.create_bearer_token(
+                session, session.scalars(select(User.id).where(User.name == "admin")).one(), "test"
+            )
+        )
+
+    def __enter__(self) -> LocalService:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for part in list(self._processes):
+            self.kill(part)
+        self.control.close()
+
+    @property
+    def url(self) -> str:
+        return self.settings.resolved_public_url
+
+    @property
+    def ingest_url(self) -> str:
+        return self.settings.resolved_ingest_url
+
+    def start(self, part: str) -> None:
+        """`api` or `logs`; returns when it answers."""
+        settings = self.settings
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINSHED_")} | {
+            "TRAINSHED_HOME": str(settings.home),
+            "TRAINSHED_PORT": str(settings.port),
+            "TRAINSHED_INGEST_PORT": str(settings.ingest_port),
+            "TRAINSHED_GATEWAY_PORT": str(settings.gateway_port),
+            "TRAINSHED_ACCOUNT_ID": settings.account_id,
+        }
+        output = settings.home / f"{part}.log"
+        with output.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"trainshed_service.{part}"], env=environment, stdout=log, stderr=log
+            )
+        self._processes[part] = process
+        url = self.url if part == "api" else self.ingest_url
+
+        def answers() -> bool:
+            if process.poll() is not None:
+                raise AssertionError(f"{part} ended with {process.returncode}: {output.read_text()[-4000:]}")
+            try:
+                return httpx.get(url + "/healthz", timeout=5).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        wait_until(answers, timeout=60, what=f"{part} answers")
+
+    def kill(self, part: str, number: signal.Signals = signal.SIGKILL) -> int:
+        process = self._processes.pop(part)
+        process.send_signal(number)
+        return process.wait(timeout=30)
+
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            endpoint_url=self.url,
+            region_name=self.settings.region,
+            aws_access_key_id=self.bootstrap.admin.access_key_id,
+            aws_secret_access_key=self.bootstrap.admin.secret_access_key,
+            config=Config(retries={"total_max_attempts": 1}),
+        )
+
+    def add_agent(self, agent_id: str, key: str) -> None:
+        self.control.write_sync(lambda session: _add_agent(session, agent_id, key))
+
+    def place_job(self, name: str, hosts: int = 1, *, attempt: str | None = None) -> list[str]:
+        """Rows of a job that trains on `hosts` nodes of one agent, whose key is AGENT_KEY; the names of its streams."""
+        at = 1_790_000_000.0
+        attempt_id = attempt or f"{name}-attempt"
+        state = JobState.TRAINING
+
+        def store(session: Any) -> None:
+            if session.get(Agent, "agent") is None:
+                _add_agent(session, "agent", AGENT_KEY)
+            job = Job(name=name, arn=f"arn:{name}", state=state.value, status=AWS_STATUS[state].status)
+            job.secondary_status, job.status_message = AWS_STATUS[state].secondary, AWS_STATUS[state].message
+            job.request_raw, job.request, job.instance_count = b"{}", {"TrainingJobName": name}, hosts
+            job.created_at = job.modified_at = job.training_started_at = at
+            session.add(job)
+            session.add(Cluster(id=f"{name}-cluster", state="held", epoch=1, created_at=at))
+            session.flush()
+            row = Attempt(id=attempt_id, job_id=job.id, number=1, cluster_id=f"{name}-cluster", state="running")
+            row.created_at, row.deadline_at = at, 4_000_000_000.0
+            session.add(row)
+            session.flush()
+            taken = session.query(Node).count()
+            for rank in range(hosts):
+                node_id = f"{name}-node-{rank}"
+                node = Node(id=node_id, agent_id="agent", slot=taken + rank, state="leased")
+                node.cluster_id = f"{name}-cluster"
+                session.add(node)
+                session.flush()
+                instance = Instance(id=f"{name}-{rank}", attempt_id=attempt_id, rank=rank, node_id=node_id)
+                instance.host, instance.instance_type = f"algo-{rank + 1}", "ml.c5.xlarge"
+                instance.instance_group = "homogeneousCluster"
+                session.add(instance)
+
+        self.control.write_sync(store)
+        return [stream_name(name, f"algo-{rank + 1}", log_stream_epoch(at)) for rank in range(hosts)]
+
+
+def _add_agent(session: Any, agent_id: str, key: str) -> None:
+    agent = Agent(id=agent_id, name=agent_id, key_hash=hashlib.sha256(key.encode()).hexdigest(), boot_id="b", facts={})
+    agent.last_seen_at = agent.lease_expires_at = 4_000_000_000.0
+    session.add(agent)
+    session.flush()
