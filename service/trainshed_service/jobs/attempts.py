@@ -280,7 +280,7 @@ def seconds_already_run(session: Session, job_id: int) -> float:
             attempts.c.job_id == job_id, attempts.c.running_at.is_not(None), attempts.c.ended_at.is_not(None)
         )
     )
-    return sum(row.ended_at - row.running_at for row in rows)
+    return float(sum(row.ended_at - row.running_at for row in rows))
 
 
 def agents_of(session: Session, attempt_id: str) -> set[str]:

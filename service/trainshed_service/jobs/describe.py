@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.spec import DEFAULT_MAX_RUNTIME_SECONDS, model_artifacts
@@ -57,7 +57,7 @@ COLUMNS = (
 )
 
 
-def transitions_of(session: Session, job_id: int) -> Sequence[Row[Any]]:
+def transitions_of(session: Session, job_id: int) -> Sequence[Any]:
     return session.execute(
         select(
             job_transitions.c.status,

@@ -43,6 +43,9 @@ from trainshed_service.store import Database
 from trainshed_service.store.tables import attempts, job_phases, jobs
 from trainshed_service.wire.errors import ApiError, not_found, resource_in_use, validation_error
 
+Cursor = list[Any]
+Tags = list[dict[str, str]]
+
 _UPDATABLE = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
 
 
@@ -163,7 +166,7 @@ class JobService:
             found["QueuePosition"] = self._queue_position(job_id)
         return found
 
-    async def list(self, query: JobQuery, cursor: list[Any] | None = None) -> JobPage:
+    async def list(self, query: JobQuery, cursor: Cursor | None = None) -> JobPage:
         """One page of summaries and the cursor of the next."""
         return await self._database.read(lambda session: list_jobs(session, query, cursor))
 
@@ -175,7 +178,7 @@ class JobService:
         sort_by: str = "LastModifiedTime",
         descending: bool = True,
         limit: int = search.DEFAULT_LIMIT,
-        cursor: list[Any] | None = None,
+        cursor: Cursor | None = None,
     ) -> search.SearchPage:
         """Jobs (as `describe` shows them, with Tags) for which `matches` is true. `names`: only these can match."""
         return await search.search_jobs(
@@ -280,20 +283,20 @@ class JobService:
         self._events.published()
         return True
 
-    async def add_tags(self, arn: str, tags: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    async def add_tags(self, arn: str, tags: Sequence[dict[str, Any]]) -> Tags:
         """Set tags of a job; all that it has then."""
 
-        def put(session: Session) -> list[dict[str, str]]:
+        def put(session: Session) -> Tags:
             self._need_arn(session, arn)
             put_tags(session, arn, tags)
             return get_tags(session, arn)
 
         return await self._database.write(put)
 
-    async def list_tags(self, arn: str, after: str | None = None, limit: int | None = None) -> list[dict[str, str]]:
+    async def list_tags(self, arn: str, after: str | None = None, limit: int | None = None) -> Tags:
         """Tags in order of their keys, those behind `after`."""
 
-        def read(session: Session) -> list[dict[str, str]]:
+        def read(session: Session) -> Tags:
             self._need_arn(session, arn)
             return get_tags(session, arn, after, limit)
 

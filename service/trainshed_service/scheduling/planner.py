@@ -12,9 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from trainshed_service.jobs.spec import Member, gang
@@ -91,11 +89,11 @@ class NodeView:
 
 @dataclass(frozen=True)
 class State:
-    """`queue` is ordered by job id. `waits` are the reasons last given, so that an unchanged one is not repeated."""
+    """Never changed in place. `queue` is ordered by job id. `waits` are the reasons last given, so that an unchanged one is not repeated."""
 
-    nodes: Mapping[str, NodeView] = field(default_factory=lambda: MappingProxyType({}))
-    queue: Mapping[int, JobQueued] = field(default_factory=lambda: MappingProxyType({}))
-    waits: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: dict[str, NodeView] = field(default_factory=dict)
+    queue: dict[int, JobQueued] = field(default_factory=dict)
+    waits: dict[int, str] = field(default_factory=dict)
     head: int | None = None
     """The job that waits for busy nodes and holds back those behind it."""
 
