@@ -2,8 +2,8 @@
 
 NOTED members are accepted, kept and shown by describe, but change nothing: each gives the job a notice that says so.
 REFUSED ones would silently give another job than the one asked for, so the request is refused in words. All that has
-no row is acted on. The job's notices, the refusals and the lists in docs/api.md come from here (a test keeps the document
-in step).
+no row is acted on. The job's notices, the refusals and the lists in docs/api.md come from here (a test keeps the
+document in step).
 """
 
 from __future__ import annotations

@@ -167,9 +167,8 @@ class WireApp:
 
 
 def _form_of(call: _Call, body: bytes) -> dict[str, str]:
-    if call.scope["method"] == "GET":
-        return query_protocol.parse_form(call.scope["query_string"])
-    return query_protocol.parse_form(body)
+    """The parameters: of the query (presigned calls) and of the body, which wins."""
+    return query_protocol.parse_form(call.scope["query_string"]) | query_protocol.parse_form(body)
 
 
 def _authorize(service: AwsService, principal: Principal, operation: str) -> None:
