@@ -5,7 +5,7 @@ that was killed takes up where it stood: `attach(dir)`, `ClusterNetwork(dir).ens
 
 Use, per instance:
     net = ClusterNetwork(cluster_dir).ensure(members, forwards, isolated=False)
-    spec = SandboxSpec(directory=…, hostname="algo-1", hosts=net.hosts, network="cluster", network_dir=str(cluster_dir), …)
+    spec = SandboxSpec(directory=…, hostname="algo-1", hosts=net.hosts, network="cluster", network_dir=…, commands=[…])
     handle = start(spec)             # returns when all commands have been started
     handle = attach(directory)       # after a restart of the agent; None: never started
     handle.exit_record()             # None while it runs; on disk (fsync) before anyone learns of it

@@ -30,23 +30,18 @@ class LineSplitter:
             data = data[1:]
         if data:
             self._after_return = data.endswith(b"\r")
-        data = self._open + data
-        if b"\r" in data:
-            pieces = []
-            end = 0
-            for match in _PIECE.finditer(data):
-                end = match.end()
-                if match[1] or match[2] != b"\r":
-                    pieces.append(match[1])
-            self._open = data[end:]
+        whole = self._open + data
+        end = max(whole.rfind(b"\n"), whole.rfind(b"\r")) + 1
+        ended, self._open = whole[:end], whole[end:]
+        if b"\r" in ended:
+            pieces = [match[1] for match in _PIECE.finditer(ended) if match[1] or match[2] != b"\r"]
         else:
-            pieces = data.split(b"\n")
-            self._open = pieces.pop()
+            pieces = ended.split(b"\n")[:-1]
         if len(self._open) > MAX_LINE:
             parts = _cut(self._open)
             self._open = parts.pop()
             pieces += parts
-        if len(data) > MAX_LINE:
+        if len(ended) > MAX_LINE:
             pieces = [part for piece in pieces for part in _cut(piece)]
         return [piece.decode("utf-8", "replace") for piece in pieces]
 

@@ -19,6 +19,8 @@ from trainshed_worker.sandbox.spool import SpoolWriter
 COALESCE = 0.005
 OPEN_LINE_WAIT = 0.5
 """Seconds after which a line without its end (a prompt, a progress text) is logged as it stands."""
+FULL_DISK_WAIT = 1.0
+"""Seconds between tries while the disk is full: the end of an instance waits for room rather than lose its lines."""
 PIPE_BYTES = 1 << 20
 _READ = 1 << 18
 
@@ -38,6 +40,7 @@ class Outputs:
         self._spool = spool
         self._sources: dict[int, _Source] = {}
         self._poller = select.epoll()
+        self._pending: list[tuple[int, str, str]] = []
         self.ends: list[int] = []
         for command in commands:
             read_end, write_end = os.openpty() if command.pty else os.pipe()
@@ -62,6 +65,8 @@ class Outputs:
 
     def read(self) -> bool:
         """Move what waits to the spool, one read per command; False where nothing did."""
+        if not self._store([]):
+            return True
         batch: list[tuple[int, str, str]] = []
         ready = self._poller.poll(0)
         now = time.time()
@@ -79,8 +84,20 @@ class Outputs:
                 del self._sources[descriptor]
                 os.close(descriptor)
             self._add(batch, source, lines, now)
-        self._spool.append(batch)
+        self._store(batch)
         return bool(ready)
+
+    def _store(self, batch: list[tuple[int, str, str]]) -> bool:
+        """Append to the spool; where the disk is full the lines wait, and so does the job at its next full pipe."""
+        self._pending += batch
+        try:
+            self._spool.append(self._pending)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return False
+        self._pending = []
+        return True
 
     def flush_open_lines(self) -> float | None:
         """Log lines that stood open for OPEN_LINE_WAIT; returns seconds until the next is due, None where none is."""
@@ -96,23 +113,26 @@ class Outputs:
                 source.touched = now
                 left = OPEN_LINE_WAIT
             due = left if due is None else min(due, left)
-        self._spool.append(batch)
+        self._store(batch)
         return due
 
     def note(self, text: str, stream: str) -> None:
         """A line of our own."""
-        self._spool.append([(int(time.time() * 1000), stream, text)])
+        self._store([(int(time.time() * 1000), stream, text)])
 
     def finish(self) -> None:
         """After the last process: read to the end of every pipe, then sync the spool."""
         while self._sources and self.read():
-            pass
+            if self._pending:
+                time.sleep(FULL_DISK_WAIT)
         batch: list[tuple[int, str, str]] = []
         for descriptor, source in self._sources.items():  # held open from outside: what came so far is all
             self._add(batch, source, source.splitter.flush(final=True), time.time())
             os.close(descriptor)
         self._sources = {}
-        self._spool.append(batch)
+        while not self._store(batch):
+            batch = []
+            time.sleep(FULL_DISK_WAIT)
         self._spool.sync()
 
     @staticmethod

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 
-from trainshed_worker.sandbox import syscalls
+from trainshed_worker.sandbox import seccomp, syscalls
 from trainshed_worker.sandbox.spec import FIRST_JOB_UID, NAMESPACE_JOB_UID
 
 OPEN_FILES = 1_048_576
@@ -75,6 +75,8 @@ def drop(uid: int, user_namespace: bool) -> None:
         os.setresuid(uid, uid, uid)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     syscalls.clear_capabilities()
+    if seccomp.is_supported():
+        seccomp.install()
     die_with_parent()  # a change of credentials had cleared it
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # the job may not trace or read init, which has the job's uid
 

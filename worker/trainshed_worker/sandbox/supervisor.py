@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import select
 import signal
@@ -24,7 +25,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from trainshed_worker.sandbox import cgroups, container, control, init, plain, privileges, procs, syscalls
+from trainshed_worker.sandbox import cgroups, container, control, init, plain, privileges, procs, seccomp, syscalls
 from trainshed_worker.sandbox.endings import Endings
 from trainshed_worker.sandbox.network import ClusterNetwork
 from trainshed_worker.sandbox.output import COALESCE, Outputs
@@ -66,7 +67,7 @@ class Supervisor:
         if spec.isolation == "full":
             container.check_binds(spec)
             container.prepare_files(spec, uid, self.user_namespace)
-        self.groups = cgroups.create(f"trainshed-{spec.instance_id}", spec.memory_bytes, spec.pids, spec.cpu_shares)
+        self.groups = cgroups.create(f"trainshed-{_file_name(spec.instance_id)}", spec.memory_bytes, spec.pids, spec.cpu_shares)
         self._change(cgroups=self.groups.paths, notices=self.state.notices + self.groups.notices)
         self._enter(holder)
         self._fork_init(uid, holder)
@@ -78,6 +79,8 @@ class Supervisor:
         if spec.isolation == "none":
             self._change(notices=["no isolation: the job shares the machine's files, processes and network"])
             return 0
+        if not seccomp.is_supported():
+            self._change(notices=["no system-call filter for this architecture: jobs can make user namespaces"])
         self.user_namespace = not privileges.is_privileged()
         if spec.network != "cluster":
             return 0
@@ -252,6 +255,10 @@ class Supervisor:
 
     def _save(self) -> None:
         write_atomic(self.spec.path / STATE_FILE, json.dumps(asdict(self.state)))
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)
 
 
 def _machine_oom_kills() -> int:

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import platform
+from typing import Any
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -102,6 +103,12 @@ def prctl(option: int, argument: int = 0, third: int = 0) -> None:
         ctypes.c_int(option), ctypes.c_ulong(argument), ctypes.c_ulong(third), ctypes.c_ulong(0), ctypes.c_ulong(0)
     )
     _check(result, f"prctl({option}, {argument})")
+
+
+def prctl_pointer(option: int, argument: int, pointer: Any) -> None:
+    """prctl whose third argument points to a structure (ctypes.byref)."""
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(ctypes.c_int(option), ctypes.c_ulong(argument), pointer, zero, zero), f"prctl({option})")
 
 
 def drop_bounding_set() -> None:
