@@ -1,5 +1,19 @@
 """Python environments of jobs: which one an image name means, and the requirements that a job adds to it."""
 
+from trainshed_worker.environments.base import BaseEnvironment, BaseError, describe
+from trainshed_worker.environments.provide import Installed, base_for, provide, runtime_source
 from trainshed_worker.environments.python import INSIDE, PythonEnvironment
+from trainshed_worker.environments.table import EnvironmentTable
 
-__all__ = ["INSIDE", "PythonEnvironment"]
+__all__ = [
+    "INSIDE",
+    "BaseEnvironment",
+    "BaseError",
+    "EnvironmentTable",
+    "Installed",
+    "PythonEnvironment",
+    "base_for",
+    "describe",
+    "provide",
+    "runtime_source",
+]

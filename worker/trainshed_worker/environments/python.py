@@ -9,21 +9,24 @@ INSIDE = PurePosixPath("/opt/python")
 
 @dataclass(frozen=True)
 class PythonEnvironment:
-    """One job's Python. All paths are as the job's processes see them, unless they say `host`."""
+    """One job's Python."""
 
     name: str
-    """In words, for the log: which row of the image table it is, e.g. `default (python 3.11.2)`."""
-    bin: PurePosixPath = INSIDE / "bin"
-    host_directory: Path | None = None
-    """Host path of the job's own environment, to be mounted writable at INSIDE."""
-    readable: tuple[Path, ...] = field(default=())
-    """Host paths that must be mounted read-only at the same path: base environment, requirements, runtime sources."""
+    """In words, for the log, e.g. `default (Python 3.11.2)`."""
+    prefix: Path
+    """Base environment, to be shown read-only at the same path (`sandbox.python_binds`)."""
+    host_directory: Path
+    """The job's own layer, to be mounted writable at INSIDE."""
+    sources: tuple[Path, ...] = field(default=())
+    """Source roots to be shown read-only at the same path."""
+    mounts: tuple[tuple[Path, Path], ...] = field(default=())
+    """(host path, path inside) of further read-only layers: the job's requirements."""
 
     @property
     def python(self) -> PurePosixPath:
-        return self.bin / "python3"
+        return INSIDE / "bin" / "python3"
 
     @property
     def search_path(self) -> str:
         """Value of PATH."""
-        return f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return f"{INSIDE / 'bin'}:{self.prefix / 'bin'}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

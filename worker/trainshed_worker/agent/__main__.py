@@ -1,0 +1,94 @@
+"""`python -m trainshed_worker.agent --home DIR --server URL --token-file FILE --slots N`: one agent per home.
+
+SIGTERM or SIGINT end the agent and leave its jobs running; the next start takes them up. `--purge` ends the jobs and
+networks of a home instead, and exits.
+"""
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from trainshed_worker.agent.core import Agent
+from trainshed_worker.agent.facts import machine_facts
+from trainshed_worker.agent.options import AgentOptions
+from trainshed_worker.agent.purge import purge
+from trainshed_worker.agent.service import Replaced
+from trainshed_worker.protocol import MachineFacts
+
+THREADS = 64
+EXIT_REPLACED = 3
+EXIT_LOCKED = 4
+
+
+def parse(arguments: list[str] | None = None) -> tuple[AgentOptions, bool]:
+    parser = argparse.ArgumentParser(prog="python -m trainshed_worker.agent", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--server", help="URL of the API as reached from this machine")
+    parser.add_argument("--token-file", type=Path, help="file with the enrollment token")
+    parser.add_argument("--slots", type=int, default=1, help="instances that this machine holds at once")
+    parser.add_argument("--instance-type", action="append", default=[], help="restrict slots to this type (repeatable)")
+    parser.add_argument("--name", help="stable name of this agent; default: made up once and kept")
+    parser.add_argument("--advertise", help="address of this machine for clusters over several machines")
+    parser.add_argument("--environments", type=Path, help="JSON table: image pattern → Python environment")
+    parser.add_argument(
+        "--egress-allow", action="append", default=[], help="host:port of a private package index (repeatable)"
+    )
+    parser.add_argument("--purge", action="store_true", help="end all instances and networks of this home, then exit")
+    known = parser.parse_args(arguments)
+    if not known.purge and (not known.server or not known.token_file):
+        parser.error("--server and --token-file are required")
+    if known.slots < 1:
+        parser.error("--slots must be at least 1")
+    options = AgentOptions(
+        home=known.home.absolute(),
+        server=known.server or "",
+        token_file=known.token_file or Path(os.devnull),
+        slots=known.slots,
+        instance_types=tuple(known.instance_type),
+        name=known.name,
+        advertise=known.advertise,
+        environments_file=known.environments,
+        egress_allow=tuple(known.egress_allow),
+    )
+    return options, known.purge
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options, only_purge = parse(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    options.node.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with options.lock_file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another agent is running for {options.home}", file=sys.stderr)
+            return EXIT_LOCKED
+        if only_purge:
+            return purge(options)
+        facts = machine_facts()
+        try:
+            asyncio.run(_serve(options, facts))
+        except Replaced as error:
+            print(f"a newer process of this agent has enrolled; this one ends ({error})", file=sys.stderr)
+            return EXIT_REPLACED
+    return 0
+
+
+async def _serve(options: AgentOptions, facts: MachineFacts) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="agent"))
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await Agent(options, facts).run(stopped)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

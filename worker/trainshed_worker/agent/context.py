@@ -1,0 +1,32 @@
+"""What the runners of all assignments share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+
+from trainshed_worker.agent.networks import Networks
+from trainshed_worker.agent.options import AgentOptions
+from trainshed_worker.contract import InstanceLayout
+from trainshed_worker.environments import EnvironmentTable
+from trainshed_worker.logs import Access
+from trainshed_worker.protocol import MachineFacts
+
+
+@dataclass(frozen=True)
+class AgentContext:
+    options: AgentOptions
+    facts: MachineFacts
+    networks: Networks
+    table: EnvironmentTable
+    access: Access
+    http: httpx.AsyncClient
+    report_soon: Callable[[], None]
+    """Something to report has changed."""
+
+    @property
+    def isolated(self) -> bool:
+        return self.facts.isolation == "full"
+
+    def layout(self, assignment_id: str) -> InstanceLayout:
+        return InstanceLayout(self.options.assignments / assignment_id)

@@ -1,0 +1,267 @@
+"""The agent's loops: enroll, ask what is wanted, reconcile the slots, report what is.
+
+Invariants: a desired state is on disk before it is acted on; an assignment that is not on disk is begun only by an
+answer of the service, never by an old file; a slot gets a new assignment only after the old one's has been emptied.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+import shutil
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from trainshed_worker.agent.context import AgentContext
+from trainshed_worker.agent.files import read_json, write_atomic
+from trainshed_worker.agent.networks import Networks
+from trainshed_worker.agent.options import AgentOptions
+from trainshed_worker.agent.records import Record
+from trainshed_worker.agent.runner import AssignmentRunner
+from trainshed_worker.agent.service import (
+    KeyUnknown,
+    Refused,
+    Replaced,
+    ServiceClient,
+    Unreachable,
+    backoff,
+    load_identity,
+)
+from trainshed_worker.agent.slots import Slot
+from trainshed_worker.agent.state import AssignmentState
+from trainshed_worker.environments import EnvironmentTable
+from trainshed_worker.environments.requirements import remove_stale_builds
+from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts
+from trainshed_worker.sandbox import SandboxError
+
+POLL_SECONDS = 20.0
+_log = logging.getLogger(__name__)
+
+
+class Agent:
+    """One agent process. `run()` returns when it is stopped or replaced; jobs go on either way."""
+
+    def __init__(self, options: AgentOptions, facts: MachineFacts) -> None:
+        self._options = options
+        self._facts = facts
+        self._service = ServiceClient(options, load_identity(options))
+        self._ingest_http = httpx.AsyncClient(trust_env=False)
+        self._dirty = asyncio.Event()
+        self._enroll_wanted = asyncio.Event()
+        self._enrolled = asyncio.Event()
+        self._slots = [Slot(index) for index in range(options.slots)]
+        self._desired = self._load_desired()
+        self._reconciling = asyncio.Lock()
+        self._background: set[asyncio.Task[None]] = set()
+        self._live = False
+        """The desired state came from the service in this process's life."""
+        networks = Networks(options.clusters, options.server, options.egress_allow, facts.isolation == "full")
+        self._context = AgentContext(
+            options=options,
+            facts=facts,
+            networks=networks,
+            table=EnvironmentTable.load(options.environments_file),
+            access=self,
+            http=self._ingest_http,
+            report_soon=self._dirty.set,
+        )
+
+    # Access of the log shippers.
+    def ingest(self) -> tuple[str, str]:
+        identity = self._service.identity
+        return identity.ingest_url, identity.agent_key
+
+    def key_refused(self) -> None:
+        self._enroll_wanted.set()
+
+    def _clusters(self) -> set[str]:
+        return {slot.runner.assignment.cluster_id for slot in self._slots if slot.runner is not None}
+
+    def _load_desired(self) -> DesiredState:
+        raw = read_json(self._options.desired_file)
+        return DesiredState(version=-1, assignments=[]) if raw is None else DesiredState.model_validate(raw)
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Resume what is on disk, then serve until `stopped` is set. Raises Replaced where a newer process enrolled."""
+        await self._resume()
+        tasks = [
+            asyncio.create_task(self._enroll_loop()),
+            asyncio.create_task(self._desired_loop()),
+            asyncio.create_task(self._report_loop()),
+            asyncio.create_task(stopped.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for slot in self._slots:
+                if slot.runner is not None:
+                    await slot.runner.stop_watching()
+            await self._service.close()
+            await self._ingest_http.aclose()
+
+    async def _resume(self) -> None:
+        """Take up every assignment that has a record; forget directories without one (never accepted)."""
+        self._options.assignments.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await asyncio.to_thread(remove_stale_builds, self._options.environments)
+        quarantined = read_json(self._options.quarantine_file) or {}
+        for slot in self._slots:
+            slot.quarantine = quarantined.get(str(slot.index))
+        for directory in sorted(self._options.assignments.iterdir()):
+            record = await asyncio.to_thread(Record.load, directory / "agent.json")
+            if record is None:
+                await asyncio.to_thread(remove_unaccepted, directory)
+                continue
+            index = record.data.slot
+            if index >= len(self._slots):
+                _log.warning("assignment %s belongs to slot %d, which is no more", record.data.assignment.id, index)
+                self._slots.extend(Slot(number) for number in range(len(self._slots), index + 1))
+            self._begin(self._slots[index], AssignmentState(self._context, record))
+        await self._context.networks.sweep(self._clusters)
+        self._dirty.set()
+
+    def _begin(self, slot: Slot, state: AssignmentState) -> None:
+        def ended(reason: str | None) -> None:
+            slot.runner = None
+            if slot.quarantine != reason:
+                slot.quarantine = reason
+                self._save_quarantine()
+            self._dirty.set()
+            self._spawn(self._after_end())
+
+        slot.runner = AssignmentRunner(state, ended)
+        self._dirty.set()
+
+    async def _after_end(self) -> None:
+        try:
+            await self._context.networks.sweep(self._clusters)
+        except (SandboxError, OSError):
+            _log.exception("a cluster network could not be removed; the next end of an assignment tries again")
+        await self._reconcile()
+
+    def _save_quarantine(self) -> None:
+        reasons = {str(slot.index): slot.quarantine for slot in self._slots if slot.quarantine}
+        write_atomic(self._options.quarantine_file, json.dumps(reasons))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _reconcile(self) -> None:
+        """Bring every slot nearer to the desired state."""
+        async with self._reconciling:
+            node_ids = self._service.identity.node_ids
+            wanted = {assignment.node_id: assignment for assignment in self._desired.assignments}
+            for slot, node_id in zip(self._slots, node_ids, strict=False):
+                await self._reconcile_slot(slot, wanted.get(node_id))
+
+    async def _reconcile_slot(self, slot: Slot, wanted: Assignment | None) -> None:
+        runner = slot.runner
+        if runner is not None:
+            held = runner.assignment
+            if wanted is not None and wanted.id == held.id and wanted.epoch == held.epoch:
+                await runner.state.update(wanted)
+            elif wanted is None or wanted.id != held.id or wanted.epoch > held.epoch:
+                await runner.state.clear()
+            return
+        if wanted is None or wanted.action is Action.CLEAR or slot.quarantine or not self._live:
+            return
+        path = self._context.layout(wanted.id).agent_file
+        record = await asyncio.to_thread(Record.create, path, slot.index, wanted, secrets.token_urlsafe(32))
+        self._begin(slot, AssignmentState(self._context, record))
+
+    async def _enroll_loop(self) -> None:
+        self._enroll_wanted.set()
+        while True:
+            await self._enroll_wanted.wait()
+            attempt = 0
+            while True:
+                try:
+                    await self._service.enroll(self._facts)
+                    break
+                except (Unreachable, KeyUnknown, Refused, OSError) as error:
+                    if attempt in (0, 10) or attempt % 60 == 0:
+                        _log.warning("cannot enroll: %s", error)
+                    await asyncio.sleep(backoff(attempt))
+                    attempt += 1
+            self._enroll_wanted.clear()
+            self._enrolled.set()
+            self._dirty.set()
+            _log.info("enrolled as %s", self._service.identity.agent_id)
+
+    def _enroll_again(self) -> None:
+        self._enrolled.clear()
+        self._enroll_wanted.set()
+
+    async def _desired_loop(self) -> None:
+        attempt = 0
+        version = -1
+        while True:
+            await self._enrolled.wait()
+            try:
+                desired = await self._service.desired(version, POLL_SECONDS)
+                attempt = 0
+            except KeyUnknown:
+                self._enroll_again()
+                await asyncio.sleep(backoff(attempt))
+                attempt += 1
+                continue
+            except (Unreachable, Refused) as error:
+                if attempt in (0, 10) or attempt % 60 == 0:
+                    _log.warning("cannot ask for the desired state: %s", error)
+                await asyncio.sleep(backoff(attempt))
+                attempt += 1
+                continue
+            if desired.version != version or not self._live:
+                version = desired.version
+                await asyncio.to_thread(write_atomic, self._options.desired_file, desired.model_dump_json())
+                self._desired = desired
+                self._live = True
+                await self._reconcile()
+
+    async def _report_loop(self) -> None:
+        attempt = 0
+        while True:
+            await self._enrolled.wait()
+            every = max(0.5, self._service.identity.lease_seconds / 4)
+            try:
+                async with asyncio.timeout(every):
+                    await self._dirty.wait()
+            except TimeoutError:
+                pass
+            self._dirty.clear()
+            slots = [
+                slot.report(node_id)
+                for slot, node_id in zip(self._slots, self._service.identity.node_ids, strict=False)
+            ]
+            try:
+                answer = await self._service.report(slots)
+                self._service.identity.lease_seconds = answer.lease_seconds
+                attempt = 0
+            except KeyUnknown:
+                self._enroll_again()
+                self._dirty.set()
+                await asyncio.sleep(backoff(attempt))
+                attempt += 1
+            except (Unreachable, Refused) as error:
+                if attempt in (0, 10) or attempt % 60 == 0:
+                    _log.warning("cannot report: %s", error)
+                self._dirty.set()
+                await asyncio.sleep(backoff(attempt))
+                attempt += 1
+
+
+def remove_unaccepted(directory: Path) -> None:
+    """Delete a directory without a record: its assignment was never accepted, or its files were being deleted."""
+    shutil.rmtree(directory)
+
+
+__all__ = ["Agent", "Replaced"]

@@ -1,0 +1,130 @@
+"""What the agent remembers of one assignment, on disk from its first step to its last.
+
+Invariant: a change of phase, a failure and an exit are stored (with a sync) before a report carries them, and
+`revision` grows with every change, so an older report never wins.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from trainshed_worker.agent.files import read_json, write_atomic
+from trainshed_worker.protocol import (
+    Action,
+    Assignment,
+    AssignmentReport,
+    FailureCause,
+    InstanceFailure,
+    Phase,
+    PhaseSpan,
+)
+
+ACTION_ORDER = [Action.PREPARE, Action.RUN, Action.STOP, Action.ASSEMBLE, Action.CLEAR]
+PHASE_ORDER = list(Phase)
+MAX_MESSAGE = 4096
+MAX_NOTICES = 50
+
+
+class AssignmentRecord(BaseModel):
+    """The stored form. `slot` is the number of the slot on this machine."""
+
+    slot: int
+    assignment: Assignment
+    report: AssignmentReport
+    credential_token: str
+    """The instance's password for its credential endpoint."""
+    started: bool = False
+    """User processes may exist: set before the sandbox is started."""
+    ranked: bool = False
+    """The processes' tags are local ranks."""
+
+
+class Record:
+    """An AssignmentRecord with its file. Not thread-safe: used on the agent's event loop."""
+
+    def __init__(self, path: Path, data: AssignmentRecord) -> None:
+        self.path = path
+        self.data = data
+
+    @classmethod
+    def create(cls, path: Path, slot: int, assignment: Assignment, token: str) -> "Record":
+        """A new record, stored when this returns."""
+        report = AssignmentReport(
+            id=assignment.id,
+            attempt_id=assignment.attempt_id,
+            epoch=assignment.epoch,
+            revision=1,
+            phase=Phase.ACCEPTED,
+            spans=[PhaseSpan(name=Phase.ACCEPTED.value, start=time.time())],
+        )
+        record = cls(path, AssignmentRecord(slot=slot, assignment=assignment, report=report, credential_token=token))
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        record.save()
+        return record
+
+    @classmethod
+    def load(cls, path: Path) -> "Record | None":
+        """The stored record, None where there is none."""
+        raw: Any = read_json(path)
+        return None if raw is None else cls(path, AssignmentRecord.model_validate(raw))
+
+    def save(self) -> None:
+        write_atomic(self.path, self.data.model_dump_json())
+
+    @property
+    def report(self) -> AssignmentReport:
+        return self.data.report
+
+    @property
+    def phase(self) -> Phase:
+        return self.data.report.phase
+
+    def at_least(self, phase: Phase) -> bool:
+        return PHASE_ORDER.index(self.phase) >= PHASE_ORDER.index(phase)
+
+    def touch(self) -> None:
+        """Mark a change that a report shall carry but that need not survive a crash (progress)."""
+        self.report.revision += 1
+
+    def move(self, phase: Phase, **changes: Any) -> None:
+        """Go on to `phase` with `changes` of the report, stored when this returns. Never goes back."""
+        now = time.time()
+        report = self.report
+        if PHASE_ORDER.index(phase) > PHASE_ORDER.index(report.phase):
+            self._end_span(now)
+            report.spans.append(PhaseSpan(name=phase.value, start=now))
+            report.phase = phase
+            report.message = None
+        for name, value in changes.items():
+            setattr(report, name, value)
+        report.revision += 1
+        self.save()
+
+    def span(self, name: str, start: float, end: float) -> None:
+        """Add one row to the phase ledger."""
+        self.report.spans.append(PhaseSpan(name=name, start=start, end=end))
+
+    def _end_span(self, now: float) -> None:
+        names = {phase.value for phase in Phase}
+        for span in self.report.spans:
+            if span.end is None and span.name in names:
+                span.end = now
+
+    def fail(self, cause: FailureCause, message: str, at: float | None = None, **details: Any) -> None:
+        """Keep the first failure; later ones follow from it."""
+        if self.report.failure is None:
+            self.report.failure = InstanceFailure(
+                cause=cause, message=message[:MAX_MESSAGE], at=time.time() if at is None else at, **details
+            )
+            self.report.revision += 1
+            self.save()
+
+    def notice(self, text: str) -> bool:
+        """Add a sentence for the user once; False where it is there already or there are too many."""
+        if text in self.report.notices or len(self.report.notices) >= MAX_NOTICES:
+            return False
+        self.report.notices.append(text)
+        self.report.revision += 1
+        return True
