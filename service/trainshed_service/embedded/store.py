@@ -31,14 +31,15 @@ import subprocess
 import sysconfig
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
 import structlog
+
+from trainshed_service.embedded import pids
+from trainshed_service.embedded.home import write_private
 
 log = structlog.get_logger(__name__)
 
@@ -252,19 +253,9 @@ class EmbeddedStore:
 
     def _end_orphan(self) -> None:
         """End what an owner that crashed left behind. Pid and start time must both match what was noted."""
-        try:
-            noted = json.loads(self.pid_path.read_text())
-            process = psutil.Process(noted["pid"])
-            if abs(process.create_time() - noted["started"]) > 1.0:
-                return
-            process.terminate()
-            try:
-                process.wait(_STOP_SECONDS)
-            except psutil.TimeoutExpired:
-                process.kill()
-                process.wait(10)
-        except (FileNotFoundError, psutil.NoSuchProcess, ValueError, KeyError):
-            return
+        left = pids.living(self.pid_path)
+        if left is not None:
+            pids.end(left, _STOP_SECONDS)
 
     def _sealing_key(self) -> str:
         path = self.folder / "sse.kek"
@@ -275,7 +266,7 @@ class EmbeddedStore:
                 f"{path} is missing, without it the stored objects cannot be read; put it back from a backup, or "
                 f"remove {self.folder} to start with an empty store"
             )
-        _write_private(path, secrets.token_hex(32))
+        write_private(path, secrets.token_hex(32))
         return path.read_text().strip()
 
     def _admin_key(self) -> None:
@@ -286,7 +277,7 @@ class EmbeddedStore:
                 "credentials": [{"accessKey": "TS" + secrets.token_hex(9).upper(), "secretKey": secrets.token_hex(20)}],
                 "actions": ["Admin", "Read", "Write", "List", "Tagging"],
             }
-            _write_private(path, json.dumps({"identities": [identity]}))
+            write_private(path, json.dumps({"identities": [identity]}))
         (credentials,) = json.loads(path.read_text())["identities"][0]["credentials"]
         self.access_key, self.secret_key = credentials["accessKey"], credentials["secretKey"]
 
@@ -300,13 +291,9 @@ class EmbeddedStore:
             self._ports = ports
             self._remove_sockets()
             process = self._process = self._spawn(ports, kek)
-            with contextlib.suppress(psutil.NoSuchProcess):
-                _write_private(
-                    self.pid_path,
-                    json.dumps({"pid": process.pid, "started": psutil.Process(process.pid).create_time()}),
-                )
+            pids.note(self.pid_path, process.pid)
             if self._wait_ready(process, deadline):
-                _write_private(self.folder / "ports.json", json.dumps(asdict(ports)))
+                write_private(self.folder / "ports.json", json.dumps(asdict(ports)))
                 self._write_through(ports, deadline)
                 return
             if not any(not port_is_free(port) for port in ports.all()) or attempt + 1 == _START_ATTEMPTS:
@@ -367,22 +354,32 @@ class EmbeddedStore:
         return process
 
     def _wait_ready(self, process: subprocess.Popen[bytes], deadline: float) -> bool:
-        """True when it answers, False when it ended. Raises StoreError at the deadline."""
-        while True:
-            if process.poll() is not None:
-                return False
+        """True when it answers and stores a file, False when it ended. Raises StoreError at the deadline."""
+        questions = [
+            urllib.request.Request(f"{self.endpoint}/healthz"),
+            # The whole way down to a volume: right after a restart the master does not know its volumes yet.
+            urllib.request.Request(
+                f"http://{HOST}:{self.ports.filer}/trainshed/ready",
+                data=str(time.time()).encode(),
+                method="PUT",
+                headers={"Content-Type": "text/plain"},
+            ),
+        ]
+        while process.poll() is None:
             try:
-                with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=2) as answer:
-                    if answer.status == 200:
-                        return True
-            except (OSError, urllib.error.URLError):
-                pass
-            if time.monotonic() > deadline:
-                raise StoreError(
-                    f"the object store did not answer in time; the end of {self.log_path}:\n{_tail(self.log_path)}"
-                )
+                with urllib.request.urlopen(questions[0], timeout=5):
+                    questions.pop(0)
+                if not questions:
+                    return True
+                continue
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"the object store did not answer in time; the end of {self.log_path}:\n{_tail(self.log_path)}"
+                    ) from None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.05)
+        return False
 
     def _write_through(self, ports: StorePorts, deadline: float) -> None:
         """Make every object reach the disk before its answer (the engine keeps this setting in its own data)."""
@@ -408,7 +405,7 @@ class EmbeddedStore:
             raise StoreError("the object store's shell did not answer in time") from None
         if not re.search(rb'"fsync":\s*true', done.stdout):
             raise StoreError(f"the object store did not take the sync setting: {(done.stdout + done.stderr)[-500:]!r}")
-        _write_private(marker, "")
+        write_private(marker, "")
 
     # -- traces --------------------------------------------------------------------------------------------------
 
@@ -446,22 +443,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Whole or not at all, readable by the owner only, on disk when it returns."""
-    fresh = path.with_name(path.name + ".new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _rotate(path: Path) -> None:
