@@ -54,6 +54,7 @@ _OPEN_FILES = 65_536
 _LOG_LIMIT_BYTES = 16 * 1024 * 1024
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy of the environment
 
 
 class StoreError(RuntimeError):
@@ -365,9 +366,9 @@ class EmbeddedStore:
                 headers={"Content-Type": "text/plain"},
             ),
         ]
-        while process.poll() is None:
+        while process.poll() is None and not self._stopping.is_set():
             try:
-                with urllib.request.urlopen(questions[0], timeout=5):
+                with _DIRECT.open(questions[0], timeout=5):
                     questions.pop(0)
                 if not questions:
                     return True
