@@ -1,0 +1,50 @@
+"""The node agent as a process of its own, for tests that kill and restart it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.agent_protocol import TOKEN
+
+
+class AgentProcess:
+    """`start` again after `kill` continues on the same home. `purge` ends everything that it left running."""
+
+    def __init__(self, home: Path, server: str, slots: int = 2, options: tuple[str, ...] = ()) -> None:
+        self.home = home
+        self.server = server
+        self.slots = slots
+        self.options = options
+        self.log = home.parent / "agent.log"
+        token = home.parent / "token"
+        token.write_text(TOKEN)
+        self._base = [sys.executable, "-m", "trainshed_worker.agent", "--home", str(home)]
+        self._arguments = ["--server", server, "--token-file", str(token), "--slots", str(slots), *options]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self._base, *self._arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ)
+            )
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def purge(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+        done = subprocess.run([*self._base, "--purge"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
