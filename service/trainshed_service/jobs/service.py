@@ -136,13 +136,22 @@ class JobService:
         except IntegrityError as error:
             if not await self._is_taken(name):
                 raise
-            raise resource_in_use(
-                "Training job names must be unique within an AWS account and region, and a training job with this "
-                f"name already exists ({self.arn(name)})"
-            ) from error
+            raise self._name_taken(name) from error
         self._events.published()
         self._schedule([JobQueued.of(job_id, name, request)])
         return str(row["arn"])
+
+    async def check_new(self, request: dict[str, Any]) -> list[str]:
+        """What `create` would refuse of a validated request, raised; its notices. Stores nothing."""
+        if await self._is_taken(request["TrainingJobName"]):
+            raise self._name_taken(request["TrainingJobName"])
+        return await self._inputs.check(request)
+
+    def _name_taken(self, name: str) -> ApiError:
+        return resource_in_use(
+            "Training job names must be unique within an AWS account and region, and a training job with this "
+            f"name already exists ({self.arn(name)})"
+        )
 
     async def describe(self, name: str) -> dict[str, Any]:
         """The members of DescribeTrainingJobResponse; times in epoch seconds."""

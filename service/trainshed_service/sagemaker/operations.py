@@ -10,6 +10,7 @@ from trainshed_service.sagemaker.search import compile_search
 from trainshed_service.wire.errors import validation_error
 
 if TYPE_CHECKING:
+    from trainshed_service.services import Services
     from trainshed_service.wire import Context, Operation, Operations
 
 Request = dict[str, Any]
@@ -27,14 +28,18 @@ _TAG_PAGE = 50
 
 async def create_training_job(ctx: Context, request: Request) -> Request:
     notices = _accept(ctx, request)
-    identity, role = ctx.services.identity, request["RoleArn"]
-    if not await identity.role_exists(ctx.services.database, role):
+    await require_role(ctx.services, request["RoleArn"])
+    arn = await ctx.services.jobs.create(request, principal=ctx.principal, raw_body=ctx.raw_body, notices=notices)
+    return {"TrainingJobArn": arn}
+
+
+async def require_role(services: Services, role: str) -> None:
+    """ValidationException in AWS's words where there is no such role."""
+    if not await services.identity.role_exists(services.database, role):
         raise validation_error(
             f"Could not assume role {role}. Please ensure that the role exists and allows principal"
             " 'sagemaker.amazonaws.com' to assume the role. (`trainshed env` names a role that this installation has.)"
         )
-    arn = await ctx.services.jobs.create(request, principal=ctx.principal, raw_body=ctx.raw_body, notices=notices)
-    return {"TrainingJobArn": arn}
 
 
 async def describe_training_job(ctx: Context, request: Request) -> Request:

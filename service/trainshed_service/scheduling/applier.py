@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import structlog
 from sqlalchemy import select
@@ -74,6 +75,15 @@ class Scheduler:
         if job_id not in self._state.queue:
             return None
         return sum(1 for other in self._state.queue if other < job_id)
+
+    def preview(self, request: dict[str, Any]) -> tuple[tuple[str, ...] | None, str | None]:
+        """What a job with this request would get if it came now: its nodes by rank, or why it would wait."""
+        job = JobQueued.of(max(self._state.queue, default=0) + 1, "preview", request)
+        state, decisions = step(self._state, job, self._clock.now())
+        for decision in decisions:
+            if isinstance(decision, Place) and decision.job is job:
+                return decision.nodes, None
+        return None, explain(state, job.job_id)
 
     async def run(self) -> None:
         """Until cancelled. A database that fails is tried again: nothing is lost, since the rows are the truth."""
