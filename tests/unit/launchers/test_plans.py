@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.assignments import make_assignment, make_environment
+from tests.support.launching import make_assignment, make_environment
 from trainshed_worker.contract import InstanceLayout
 from trainshed_worker.launchers import LaunchPlan, LaunchRefused, plan
 from trainshed_worker.protocol import FailureCause
@@ -226,7 +226,7 @@ def test_stand_in_shim_is_on_the_path_of_stand_ins_only_and_can_be_switched_off(
     assert any("off (TRAINSHED_STANDIN)" in notice for notice in off.notices)
 
 
-@pytest.mark.parametrize(("cpus", "threads"), [(1, "1"), (2, "1"), (8, "4")])
+@pytest.mark.parametrize(("cpus", "threads"), [(1, "1"), (4, "1"), (8, "2")])
 def test_threads_follow_the_cores_there_are(layout: InstanceLayout, cpus: int, threads: str) -> None:
     found = plan(make_assignment(RECORDED["pytorchddp"]), layout, make_environment(cpus=cpus, OMP_NUM_THREADS="9"))
     assert found.commands[0].env["OMP_NUM_THREADS"] == threads

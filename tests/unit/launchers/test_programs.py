@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.assignments import make_assignment, make_environment
+from tests.support.launching import make_assignment, make_environment
 from trainshed_worker.contract import InstanceLayout
 from trainshed_worker.launchers import LaunchRefused, plan
 from trainshed_worker.launchers.mpi_options import parse

@@ -44,14 +44,15 @@ def plan_mpirun(launch: GangLaunch, mpirun: PurePosixPath, options: MpiOptions) 
     gang = launch.gang
     variables = with_threads(launch.variables, launch.assignment, launch.environment, gang.processes)
     variables[SECRET] = launch.assignment.gang_secret or ""
+    # the daemons look for the agent on their own PATH as well, although they never start it
+    variables["PATH"] = f"{RSH_FOLDER}:{variables['PATH']}"
+    variables["TRAINSHED_RSH_PYTHON"] = str(launch.environment.python)
     command = _lead(launch, variables, mpirun, options) if gang.node_rank == 0 else _server(launch, variables)
     return LaunchPlan(launch.launcher, [command], launch.notices, gang.processes)
 
 
 def _lead(launch: GangLaunch, variables: dict[str, str], mpirun: PurePosixPath, options: MpiOptions) -> Command:
     gang = launch.gang
-    variables["PATH"] = f"{RSH_FOLDER}:{variables['PATH']}"
-    variables["TRAINSHED_RSH_PYTHON"] = str(launch.environment.python)
     variables[PEERS] = ",".join(f"{host.name}={_port(index)}" for index, host in enumerate(gang.hosts) if index > 0)
     argv = [str(mpirun), "--allow-run-as-root", "--tag-output", "--leave-session-attached"]
     argv += ["--host", ",".join(f"{host.name}:{gang.processes}" for host in gang.hosts), "-np", str(gang.world_size)]

@@ -36,7 +36,7 @@ class Environment(Protocol):
 
     @property
     def cpus(self) -> int:
-        """Cores that this instance may really use: the machine's, less what its neighbours are given."""
+        """Cores of this machine that jobs may use."""
 
     @property
     def mounts(self) -> Mapping[PurePosixPath, Path]:

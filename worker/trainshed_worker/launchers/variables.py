@@ -31,8 +31,12 @@ def base(assignment: Assignment, layout: Layout, environment: Environment, lead:
 def with_threads(
     variables: dict[str, str], assignment: Assignment, environment: Environment, processes: int
 ) -> dict[str, str]:
-    """A copy with thread counts for one process, so that the instance's processes share its cores and no more."""
-    cores = max(1, min(assignment.vcpus, environment.cpus))
+    """A copy with thread counts for one process, so that the instance's processes share its cores and no more.
+
+    Instances of the same job that stand on one machine share that machine's cores, too.
+    """
+    together = sum(1 for host in assignment.hosts if host.agent_id == assignment.host.agent_id)
+    cores = max(1, min(assignment.vcpus, environment.cpus // max(together, 1)))
     threads = str(max(1, cores // processes))
     own = users_own(assignment)
     return {**variables, **{name: threads for name in _THREAD_VARIABLES if name not in own}}
