@@ -16,7 +16,7 @@ from trainshed_service.embedded.sdk_config import shell_lines
 from trainshed_service.embedded.supervisor import UpError
 
 DEFAULT_NODES = 2
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def home_at(folder: Path | None) -> Home:
