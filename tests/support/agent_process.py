@@ -12,7 +12,7 @@ from tests.support.agent_protocol import TOKEN
 
 
 class AgentProcess:
-    """`start` again after `kill` continues on the same home. `purge` ends everything that it left running."""
+    """`start` again after `kill` continues on the same home."""
 
     def __init__(self, home: Path, server: str, slots: int = 2, options: tuple[str, ...] = ()) -> None:
         self.home = home
@@ -43,8 +43,10 @@ class AgentProcess:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
-    def purge(self) -> None:
+    def end_all(self) -> None:
+        """End the agent and everything that it left running."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
-        done = subprocess.run([*self._base, "--purge"], capture_output=True, text=True, timeout=60)
+        sweep = [sys.executable, "-m", "trainshed_worker.sweep", "--home", str(self.home)]
+        done = subprocess.run(sweep, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr

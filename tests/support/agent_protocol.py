@@ -1,7 +1,7 @@
 """A scripted service for agent tests: it speaks the agent protocol, steers gangs and keeps what the agents sent.
 
-It is a real HTTP server in a thread of its own. Tests set assignments and read reports, log lines and metrics; a gang is
-steered as the service does it (all READY → RUN, first failure → STOP for the others, parts → ASSEMBLE).
+It is a real HTTP server in a thread of its own. Tests set assignments and read reports, log lines and metrics; a gang
+is steered as the service does it (all READY → RUN, first failure → STOP for the others, parts → ASSEMBLE).
 """
 
 from __future__ import annotations
@@ -186,6 +186,10 @@ class ScriptedService:
 class _Handler(BaseHTTPRequestHandler):
     scripted: ScriptedService
     protocol_version = "HTTP/1.1"
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionResetError):  # the agent was killed
+            super().handle()
 
     def log_message(self, *_: Any) -> None:
         pass

@@ -38,7 +38,7 @@ def agent(service: ScriptedService) -> Iterator[AgentProcess]:
         try:
             yield process
         finally:
-            process.purge()
+            process.end_all()
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """`python -m trainshed_worker.agent --home DIR --server URL --token-file FILE --slots N`: one agent per home.
 
-SIGTERM or SIGINT end the agent and leave its jobs running; the next start takes them up. `--purge` ends the jobs and
-networks of a home instead, and exits.
+SIGTERM or SIGINT end the agent and leave its jobs running; the next start takes them up. What a home still runs after
+its agent has ended for good is ended by `python -m trainshed_worker.sweep`.
 """
 
 import argparse
 import asyncio
 import fcntl
 import logging
-import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,6 @@ from pathlib import Path
 from trainshed_worker.agent.core import Agent
 from trainshed_worker.agent.facts import machine_facts
 from trainshed_worker.agent.options import AgentOptions
-from trainshed_worker.agent.purge import purge
 from trainshed_worker.agent.service import Replaced
 from trainshed_worker.protocol import MachineFacts
 
@@ -26,11 +24,11 @@ EXIT_REPLACED = 3
 EXIT_LOCKED = 4
 
 
-def parse(arguments: list[str] | None = None) -> tuple[AgentOptions, bool]:
+def parse(arguments: list[str] | None = None) -> AgentOptions:
     parser = argparse.ArgumentParser(prog="python -m trainshed_worker.agent", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--server", help="URL of the API as reached from this machine")
-    parser.add_argument("--token-file", type=Path, help="file with the enrollment token")
+    parser.add_argument("--server", required=True, help="URL of the API as reached from this machine")
+    parser.add_argument("--token-file", type=Path, required=True, help="file with the enrollment token")
     parser.add_argument("--slots", type=int, default=1, help="instances that this machine holds at once")
     parser.add_argument("--instance-type", action="append", default=[], help="restrict slots to this type (repeatable)")
     parser.add_argument("--name", help="stable name of this agent; default: made up once and kept")
@@ -39,16 +37,13 @@ def parse(arguments: list[str] | None = None) -> tuple[AgentOptions, bool]:
     parser.add_argument(
         "--egress-allow", action="append", default=[], help="host:port of a private package index (repeatable)"
     )
-    parser.add_argument("--purge", action="store_true", help="end all instances and networks of this home, then exit")
     known = parser.parse_args(arguments)
-    if not known.purge and (not known.server or not known.token_file):
-        parser.error("--server and --token-file are required")
     if known.slots < 1:
         parser.error("--slots must be at least 1")
-    options = AgentOptions(
+    return AgentOptions(
         home=known.home.absolute(),
-        server=known.server or "",
-        token_file=known.token_file or Path(os.devnull),
+        server=known.server,
+        token_file=known.token_file,
         slots=known.slots,
         instance_types=tuple(known.instance_type),
         name=known.name,
@@ -56,11 +51,10 @@ def parse(arguments: list[str] | None = None) -> tuple[AgentOptions, bool]:
         environments_file=known.environments,
         egress_allow=tuple(known.egress_allow),
     )
-    return options, known.purge
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options, only_purge = parse(arguments)
+    options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     options.node.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -70,8 +64,6 @@ def main(arguments: list[str] | None = None) -> int:
         except BlockingIOError:
             print(f"another agent is running for {options.home}", file=sys.stderr)
             return EXIT_LOCKED
-        if only_purge:
-            return purge(options)
         facts = machine_facts()
         try:
             asyncio.run(_serve(options, facts))

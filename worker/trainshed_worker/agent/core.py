@@ -32,7 +32,7 @@ from trainshed_worker.agent.service import (
 )
 from trainshed_worker.agent.slots import Slot
 from trainshed_worker.agent.state import AssignmentState
-from trainshed_worker.environments import EnvironmentTable
+from trainshed_worker.environments import BaseError, EnvironmentTable, base_for
 from trainshed_worker.environments.requirements import remove_stale_builds
 from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts
 from trainshed_worker.sandbox import SandboxError
@@ -87,6 +87,7 @@ class Agent:
     async def run(self, stopped: asyncio.Event) -> None:
         """Resume what is on disk, then serve until `stopped` is set. Raises Replaced where a newer process enrolled."""
         await self._resume()
+        self._spawn(self._warm_up())
         tasks = [
             asyncio.create_task(self._enroll_loop()),
             asyncio.create_task(self._desired_loop()),
@@ -106,6 +107,13 @@ class Agent:
                     await slot.runner.stop_watching()
             await self._service.close()
             await self._ingest_http.aclose()
+
+    async def _warm_up(self) -> None:
+        """Look at the default environment before the first job does."""
+        try:
+            await asyncio.to_thread(base_for, self._context.table, None)
+        except BaseError:
+            _log.exception("the default Python environment is not usable")
 
     async def _resume(self) -> None:
         """Take up every assignment that has a record; forget directories without one (never accepted)."""

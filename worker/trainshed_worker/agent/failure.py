@@ -1,10 +1,10 @@
-"""From how an instance's processes ended to a sentence that tells a user what went wrong, on which host and rank.
+"""From how an instance's processes ended to what a user can be told of it.
 
 The text is the first of: what the job wrote to /opt/ml/output/failure, the last exception line of its log, nothing.
+Exit code, signal, host and local rank are fields of their own, which the service puts into words.
 """
 
 import re
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,13 +19,6 @@ _TAG = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?|^\[(?:rank|default)?\d+\]:\
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure)\b(?::|$)")
 _LAUNCHER = ("torch.distributed.elastic", "ChildFailedError", "subprocess.CalledProcessError", "SignalException")
 _ELASTIC_LOCAL_RANK = re.compile(r"^\s*rank\s*:\s*\d+ \(local_rank: (\d+)\)")
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def exception_line(lines: Sequence[str]) -> str | None:
@@ -58,17 +51,11 @@ def failure_text(layout: InstanceLayout, lines: Sequence[str]) -> str | None:
     return line[:FAILURE_CHARACTERS] if line else None
 
 
-def describe_exit(record: ExitRecord, host: str, local_rank: int | None) -> str:
-    """`exit code 139 (SIGSEGV) on algo-2, local rank 1`."""
+def ending(record: ExitRecord) -> str:
+    """What is known of an end that the job itself says nothing about; the service adds host, rank and exit code."""
     if record.oom:
-        how = f"exit code {record.exit_code}: out of memory, ended by the kernel at the instance's memory limit"
-    elif record.signal is not None:
-        how = f"exit code {record.exit_code} ({signal_name(record.signal)})"
-    elif record.exit_code > 128 and record.exit_code - 128 in signal.valid_signals():
-        how = f"exit code {record.exit_code} ({signal_name(record.exit_code - 128)})"
-    else:
-        how = f"exit code {record.exit_code}"
-    return f"{how} on {host}" + (f", local rank {local_rank}" if local_rank is not None else "")
+        return "out of memory: the kernel ended the process at the instance's memory limit"
+    return record.message
 
 
 def exit_failure(record: ExitRecord, layout: InstanceLayout, host: str, ranked: bool) -> InstanceFailure | None:
@@ -91,11 +78,11 @@ def exit_failure(record: ExitRecord, layout: InstanceLayout, host: str, ranked: 
     local_rank = int(first.tag) if ranked and first is not None and first.tag.isdigit() else None
     if local_rank is None:
         local_rank = reported_local_rank(lines)
-    how = describe_exit(record, host, local_rank)
     text = failure_text(layout, lines)
+    known = [part for part in (ending(record), text) if part]
     return InstanceFailure(
         cause=FailureCause.ALGORITHM,
-        message=(f"{text} ({how})" if text else how)[:4096],
+        message=": ".join(known)[:4096],
         exit_code=record.exit_code,
         signal=record.signal,
         local_rank=local_rank,

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.loaders
 import botocore.session
 from botocore.config import Config
 from botocore.credentials import Credentials, ReadOnlyCredentials
@@ -39,6 +40,8 @@ _NO_PROFILE = {
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
+_LOADER = botocore.loaders.create_loader()
+"""Keeps the parsed service models for all clients of this process."""
 _EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 
 
@@ -120,25 +123,17 @@ class ObjectStore:
         self.cancellation = cancellation or Cancellation()
         self.stall_seconds = stall_seconds
         self.endpoint = access.endpoint_url
-        # The node's own AWS profile must not reach into a job's transfers.
-        session: Any = botocore.session.Session(session_vars=_NO_PROFILE)
-        session._credentials = self._credentials
-        self.client: Any = boto3.Session(botocore_session=session).client(
-            "s3",
-            endpoint_url=access.endpoint_url,
-            region_name=access.region,
-            config=Config(
-                signature_version="s3v4",
-                s3={"addressing_style": "path"},
-                retries={"total_max_attempts": 1},
-                max_pool_connections=CONNECTIONS,
-                connect_timeout=10,
-                read_timeout=60,
-                proxies={},
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
-        )
+        self._region = access.region
+        self._made: Any = None
+        self._making = threading.Lock()
+
+    @property
+    def client(self) -> Any:
+        """The boto3 client, made at the first use (it takes long, so in a transfer's own thread)."""
+        with self._making:
+            if self._made is None:
+                self._made = _make_client(self.endpoint, self._region, self._credentials)
+            return self._made
 
     def renew(self, access: ObjectStoreAccess) -> None:
         """Use a fresh set of credentials from now on, in running transfers too."""
@@ -146,10 +141,7 @@ class ObjectStore:
 
     def with_cancellation(self, cancellation: Cancellation) -> "ObjectStore":
         """The same client under another flag (an upload goes on after a download was stopped)."""
-        other = object.__new__(ObjectStore)
-        other.__dict__.update(self.__dict__)
-        other.cancellation = cancellation
-        return other
+        return _Shared(self, cancellation)
 
     def call(
         self,
@@ -181,6 +173,44 @@ class ObjectStore:
             on_wait(trouble)
             self.cancellation.wait(pause * random.uniform(0.7, 1.3))
             pause = min(pause * 2, LONGEST_WAIT)
+
+
+class _Shared(ObjectStore):
+    """Another store's client and credentials under a flag of its own."""
+
+    def __init__(self, origin: ObjectStore, cancellation: Cancellation) -> None:
+        self._origin = origin
+        self._credentials = origin._credentials
+        self.cancellation = cancellation
+        self.stall_seconds = origin.stall_seconds
+        self.endpoint = origin.endpoint
+
+    @property
+    def client(self) -> Any:
+        return self._origin.client
+
+
+def _make_client(endpoint: str, region: str, credentials: Credentials) -> Any:
+    # The node's own AWS profile must not reach into a job's transfers.
+    session: Any = botocore.session.Session(session_vars=_NO_PROFILE)
+    session.register_component("data_loader", _LOADER)
+    session._credentials = credentials
+    return boto3.Session(botocore_session=session).client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name=region,
+        config=Config(
+            signature_version="s3v4",
+            s3={"addressing_style": "path"},
+            retries={"total_max_attempts": 1},
+            max_pool_connections=CONNECTIONS,
+            connect_timeout=10,
+            read_timeout=60,
+            proxies={},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
 
 
 def _status(error: ClientError) -> int:
