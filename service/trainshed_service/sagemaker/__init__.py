@@ -3,12 +3,17 @@
 `validation.validate` is what other doors (REST, command line) call; `OPERATIONS` is the AWS door.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from trainshed_service.sagemaker.validation import validate
+
+if TYPE_CHECKING:
+    from trainshed_service.sagemaker.operations import OPERATIONS
 
 __all__ = ["OPERATIONS", "validate"]
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name == "OPERATIONS":
         from trainshed_service.sagemaker.operations import OPERATIONS
 

@@ -25,7 +25,7 @@ def check_create(request: Request) -> None:
     """Raise ValidationException for the first rule that the request breaks."""
     _required(request)
     _algorithm(request.get("AlgorithmSpecification") or {})
-    if request.get("ResourceConfig"):
+    if request.get("ResourceConfig") is not None:
         _resources(request["ResourceConfig"], bool(request.get("EnableManagedSpotTraining")))
     _stopping(request)
     _channels(request)

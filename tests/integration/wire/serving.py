@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 import uvicorn
 from botocore.config import Config
+from botocore.credentials import Credentials as BotocoreCredentials
 
 from tests.support.wait import wait_until
 from trainshed_service.clock import Clock, SystemClock
@@ -50,6 +51,12 @@ class Served:
             made = self.session(credentials).client(service, endpoint_url=self.url, config=config)
             self.clients[service, credentials] = made
         return self.clients[service, credentials]
+
+    @property
+    def credentials(self) -> BotocoreCredentials:
+        """The administrator's, for botocore's signers."""
+        admin = self.bootstrap.admin
+        return BotocoreCredentials(admin.access_key_id, admin.secret_access_key)
 
     def session(self, credentials: Credentials | None = None) -> boto3.Session:
         used = credentials or self.bootstrap.admin

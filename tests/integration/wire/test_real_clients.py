@@ -94,9 +94,8 @@ def error_of(call: Any, **request: Any) -> tuple[str, str, int]:
 
 def post(served: Served, body: bytes, headers: dict[str, str], service: str = "sagemaker") -> httpx.Response:
     """A signed request with exactly this body."""
-    credentials = served.session().get_credentials()
     request = AWSRequest("POST", served.url + "/", data=body, headers=headers)
-    SigV4Auth(credentials, service, REGION).add_auth(request)
+    SigV4Auth(served.credentials, service, REGION).add_auth(request)
     return httpx.post(served.url + "/", content=body, headers=dict(request.prepare().headers), timeout=30)
 
 
