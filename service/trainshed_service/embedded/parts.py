@@ -13,10 +13,10 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 
 from trainshed_service.embedded import pids
 from trainshed_service.embedded.home import Home
@@ -56,7 +56,7 @@ class Part:
                 umask=0o077,
                 preexec_fn=_die_with_supervisor,
             )
-        self._started = time.monotonic()
+        self._started = monotonic()
         self._due = None
         pids.note(self.home.pid_path(self.name), self.process.pid)
 
@@ -69,7 +69,7 @@ class Part:
         if self.alive:
             rotate(self.home.log_path(self.name))
             return None
-        now = time.monotonic()
+        now = monotonic()
         if self._due is None:
             if now - self._started > _STEADY:
                 self._delay = _FIRST_DELAY
