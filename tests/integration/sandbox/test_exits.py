@@ -61,7 +61,8 @@ def test_the_first_failure_ends_the_gang(tmp_path: Path, start_instance: Start) 
 
 
 def test_stop_reaches_every_process_and_is_recorded(tmp_path: Path, start_instance: Start) -> None:
-    script = "trap 'echo parent; wait; exit 5' TERM; (trap 'echo child; exit 0' TERM; echo up; while :; do sleep 0.05; done) & while :; do wait; done"
+    child = "(trap 'echo child; exit 0' TERM; echo up; while :; do sleep 0.05; done)"
+    script = f"trap 'echo parent; wait; exit 5' TERM; {child} & while :; do wait; done"
     handle = start_instance(make_spec(tmp_path / "i", shell(script)))
     wait_until(lambda: "up" in log_lines(handle))
     handle.stop(20)
@@ -71,7 +72,8 @@ def test_stop_reaches_every_process_and_is_recorded(tmp_path: Path, start_instan
 
 
 def test_a_tree_that_ignores_sigterm_ends_by_its_grace(tmp_path: Path, start_instance: Start) -> None:
-    script = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; echo deep; while :; do sleep 1; done' &) ; echo up; while :; do sleep 1; done"
+    deep = "setsid sh -c 'trap \"\" TERM; echo deep; while :; do sleep 1; done'"
+    script = f"trap '' TERM; ({deep} &) ; echo up; while :; do sleep 1; done"
     handle = start_instance(make_spec(tmp_path / "i", shell(script)))
     wait_until(lambda: {"up", "deep"} <= set(log_lines(handle)))
     asked = time.monotonic()
@@ -137,7 +139,10 @@ def test_run_once_gives_output_and_end(tmp_path: Path) -> None:
 
 
 def test_usage_is_accounted(tmp_path: Path, start_instance: Start) -> None:
-    script = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\nprint('used', flush=True); time.sleep(600)"
+    script = (
+        "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+        "print('used', flush=True); time.sleep(600)"
+    )
     handle = start_instance(make_spec(tmp_path / "i", python(script)))
     if not handle.state().cgroups:
         pytest.skip("no cgroups on this machine")

@@ -24,7 +24,8 @@ _FETCH = """
 import json, sys, urllib.request, urllib.error
 out = []
 for item in json.loads(sys.argv[1]):
-    handlers = [urllib.request.ProxyHandler({"http": item["proxy"], "https": item["proxy"]} if item.get("proxy") else {})]
+    proxy = item.get("proxy")
+    handlers = [urllib.request.ProxyHandler({"http": proxy, "https": proxy} if proxy else {})]
     request = urllib.request.Request(item["url"], headers=item.get("headers", {}))
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=20) as answer:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.integration.sandbox.support import log_lines, make_spec, shell
 from tests.support.wait import wait_until
-from trainshed_worker.sandbox.procs import process_state
 from trainshed_worker.sandbox import InstanceHandle, SandboxSpec, SpoolWriter, attach, start
+from trainshed_worker.sandbox.procs import process_state
 
 Start = Callable[[SandboxSpec], InstanceHandle]
 
@@ -39,7 +39,8 @@ def test_kill_of_the_starter_leaves_the_instance_running_and_attachable(tmp_path
 
 
 def test_kill_of_the_supervisor_leaves_no_process(tmp_path: Path, start_instance: Start) -> None:
-    script = "(setsid sh -c 'trap \"\" TERM HUP; echo deep; while :; do sleep 1; done' &); echo up; while :; do sleep 1; done"
+    deep = "setsid sh -c 'trap \"\" TERM HUP; echo deep; while :; do sleep 1; done'"
+    script = f"({deep} &); echo up; while :; do sleep 1; done"
     handle = start_instance(make_spec(tmp_path / "i", shell(script)))
     wait_until(lambda: {"up", "deep"} <= set(log_lines(handle)))
     state = handle.state()

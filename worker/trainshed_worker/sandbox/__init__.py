@@ -18,6 +18,7 @@ from trainshed_worker.sandbox.handle import InstanceHandle, OnceResult, attach, 
 from trainshed_worker.sandbox.netplan import Addresses
 from trainshed_worker.sandbox.network import ClusterNetwork
 from trainshed_worker.sandbox.probe import Finding, isolation, probe
+from trainshed_worker.sandbox.spawn import warm_up
 from trainshed_worker.sandbox.spec import (
     FIRST_JOB_UID,
     Bind,
@@ -54,4 +55,5 @@ __all__ = [
     "python_binds",
     "run_once",
     "start",
+    "warm_up",
 ]

@@ -5,6 +5,7 @@ handles of a restarted agent are as good as the first. All calls block; none but
 """
 
 import json
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,7 @@ from trainshed_worker.sandbox.spec import (
     Usage,
     read_json,
     write_atomic,
+    write_durably,
 )
 from trainshed_worker.sandbox.spool import FILE_NAME
 
@@ -61,7 +63,10 @@ class InstanceHandle:
 
     def state(self) -> InstanceState:
         """The last state on disk. See `is_alive` for whether its supervisor still lives."""
-        raw = read_json(self.directory / STATE_FILE)
+        try:
+            raw = read_json(self.directory / STATE_FILE)
+        except ValueError:  # a power cut took the text: whatever ran is gone too
+            return InstanceState("starting", 0, 0)
         if raw is None:
             raise SandboxError(f"{self.directory} holds no started instance")
         return InstanceState(**raw)
@@ -94,7 +99,7 @@ class InstanceHandle:
             reaped=bool(emptiness),
             message=emptiness.reason or "the instance's supervisor was killed from outside, its processes with it",
         )
-        write_atomic(self.directory / EXIT_FILE, json.dumps(asdict(record)))
+        write_durably(self.directory / EXIT_FILE, json.dumps(asdict(record)))
         return record
 
     def wait(self, timeout: float | None = None) -> ExitRecord | None:
@@ -138,6 +143,8 @@ def start(spec: SandboxSpec) -> InstanceHandle:
         return found
     if not spec.commands:
         raise SandboxError("a sandbox needs at least one command")
+    if not spec.instance_id:
+        spec = replace(spec, instance_id=secrets.token_hex(8))
     spec.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(spec.path / SPEC_FILE, spec.to_json())
     answer = spawn("supervisor", spec.path, "supervisor.log")
@@ -191,7 +198,7 @@ def prove_empty(directory: str | Path, timeout: float = 10.0) -> Emptiness:
                 f"process {state.init_pid} (init of {directory}) did not end within {timeout:g} s of SIGKILL; "
                 "a process of it is stuck in the kernel, e.g. on a dead file system. Reboot the machine to cure it",
             )
-    left = plain.end_marked(handle.spec().instance_id, timeout) if state.isolation == "none" else []
+    left = plain.end_marked(state.instance_id, timeout) if state.isolation == "none" else []
     left += cgroups.remaining(state.cgroups)
     if left:
         return Emptiness(False, f"processes {', '.join(map(str, left))} of {directory} still run")

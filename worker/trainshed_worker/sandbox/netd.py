@@ -1,6 +1,6 @@
 """One process per cluster: owns the cluster's network namespace and everything that leads out of it.
 
-    python -m trainshed_worker.sandbox.netd <folder> <descriptor that gets the sign of readiness>
+    main(folder, descriptor that gets the sign of readiness), forked from `zygote`
 
 Invariants: it outlives the agent, and ends when it is told (SIGTERM) or its folder is removed, and the namespaces with
 it. A child, the holder, lives in the namespaces and opened the listening sockets there; this process stays outside and
@@ -13,6 +13,7 @@ import fcntl
 import functools
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -188,6 +189,8 @@ async def serve(directory: Path, plans: Plans, holder: Holder) -> None:
 def main(folder: str, ready_fd: int) -> int:
     detach()
     os.umask(0o077)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two descriptors for each connection
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     directory = Path(folder)
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -218,7 +221,3 @@ def main(folder: str, ready_fd: int) -> int:
             os.kill(holder.pid, signal.SIGKILL)
         os.waitpid(holder.pid, 0)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))

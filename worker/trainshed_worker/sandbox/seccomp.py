@@ -36,7 +36,8 @@ def is_supported() -> bool:
 def install() -> None:
     """For this process and all it starts, for good. Needs no_new_privs. Raises OSError."""
     program = _program(platform.machine())
-    syscalls.prctl_pointer(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(_Program(len(program) // 8, program)))
+    filter_program = _Program(len(program) // 8, program)
+    syscalls.prctl_pointer(_PR_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), ctypes.byref(filter_program))
 
 
 def _program(machine: str) -> bytes:

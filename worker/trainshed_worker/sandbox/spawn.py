@@ -1,15 +1,18 @@
 """Starting this package's own long-lived processes (supervisor, netd) so that they outlive the agent.
 
 Invariant: such a process has its own session, none of the agent's descriptors and none of its environment, and `spawn`
-returns only after it has said that it is ready, or why not.
+returns only after it has said that it is ready, or why not. Safe to call from several threads.
 """
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainshed_worker.sandbox.procs import wait_readable
 from trainshed_worker.sandbox.spec import SandboxError
@@ -18,34 +21,70 @@ PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 START_TIMEOUT = 60.0
 
 
-def spawn(module: str, directory: Path, log_name: str) -> dict[str, Any]:
-    """Run `python -m trainshed_worker.sandbox.<module> <directory>` detached and return the object it reports.
+@dataclass(frozen=True)
+class _Zygote:
+    owner: int
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+
+
+_lock = threading.Lock()
+_zygote: _Zygote | None = None
+
+
+def warm_up() -> None:
+    """Start the process that later starts are forked from, so that the first of them need not wait for it."""
+    with _lock:
+        _ensure_zygote()
+
+
+def spawn(module: Literal["supervisor", "netd"], directory: Path, log_name: str) -> dict[str, Any]:
+    """Run `main` of that module for `directory`, detached, and return the object that it reports.
 
     Raises SandboxError with the process's own words where it failed.
     """
     read_end, write_end = os.pipe()
     log = os.open(directory / log_name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        # -S: this package needs the standard library alone, and site-packages cost most of an interpreter's start
-        process = subprocess.Popen(
-            [sys.executable, "-S", "-s", "-m", f"trainshed_worker.sandbox.{module}", str(directory), str(write_end)],
-            cwd="/",
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": PACKAGE_ROOT, "LANG": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(write_end,),
-            start_new_session=True,
-        )
+        message = json.dumps({"module": module, "directory": str(directory.absolute())}).encode()
+        with _lock:
+            try:
+                socket.send_fds(_ensure_zygote().channel, [message], [write_end, log])
+            except (BrokenPipeError, ConnectionResetError):  # it was killed: one more try with a new one
+                socket.send_fds(_ensure_zygote(renew=True).channel, [message], [write_end, log])
         os.close(write_end)
         write_end = -1
-        process.wait()  # it forks at once: the process that stays is nobody's child
         return _ready(read_end, directory / log_name)
     finally:
         os.close(log)
         os.close(read_end)
         if write_end >= 0:
             os.close(write_end)
+
+
+def _ensure_zygote(renew: bool = False) -> _Zygote:
+    """Call with the lock held."""
+    global _zygote
+    current = _zygote
+    usable = current is not None and current.owner == os.getpid() and current.process.poll() is None
+    if current is not None and usable and not renew:
+        return current
+    if current is not None:
+        current.channel.close()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        # -S: this package needs the standard library alone, and site-packages cost most of an interpreter's start
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-s", "-m", "trainshed_worker.sandbox.zygote", str(theirs.fileno())],
+            cwd="/",
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": PACKAGE_ROOT, "LANG": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+    _zygote = _Zygote(os.getpid(), process, ours)
+    return _zygote
 
 
 def _ready(read_end: int, log: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ an agent that restarts reads the same facts that the supervisor acts on. Times a
 
 import json
 import os
+import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -142,7 +143,8 @@ class ExitRecord:
 @dataclass(frozen=True)
 class InstanceState:
     """state.json: `phase` is "starting", "running", "stopping" or "exited". Process numbers are those of the agent's
-    PID namespace; each is valid only together with its start time (clock ticks since boot)."""
+    PID namespace (those of `pids`, by command tag, of the instance's own); each is valid only together with its start
+    time (clock ticks since boot)."""
 
     phase: str
     supervisor_pid: int
@@ -154,6 +156,7 @@ class InstanceState:
     cgroups: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     pids: dict[str, int] = field(default_factory=dict)
+    instance_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,21 +169,32 @@ class Usage:
     processes: int | None
 
 
-def write_atomic(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write, sync and rename, then sync the folder: after a crash the file is the old one or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        _write_all(descriptor, text.encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, path)
+def write_durably(path: Path, text: str) -> None:
+    """Write, sync and rename, then sync the folder: after a power cut the file is the old one or the new one, whole."""
+    _replace(path, text, sync=True)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, whole, also where any process is killed. Not synced: for facts about
+    processes, which a power cut ends as well."""
+    _replace(path, text, sync=False)
+
+
+def _replace(path: Path, text: str, sync: bool) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write_all(descriptor, text.encode())
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, path)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -1,6 +1,6 @@
 """One detached process per running instance: makes the sandbox, owns its pipes, spool and exit record.
 
-    python -m trainshed_worker.sandbox.supervisor <instance dir> <descriptor that gets the sign of readiness>
+    main(instance directory, descriptor that gets the sign of readiness), forked from `zygote`
 
 Invariants: it does not depend on the agent after it has been started; its end (even by SIGKILL) ends every process of
 the instance; state.json is ahead of what runs (init waits until its number is on disk); the exit record is on disk
@@ -14,11 +14,9 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import select
 import signal
 import socket
-import sys
 import time
 import traceback
 from dataclasses import asdict, replace
@@ -30,10 +28,20 @@ from trainshed_worker.sandbox.endings import Endings
 from trainshed_worker.sandbox.network import ClusterNetwork
 from trainshed_worker.sandbox.output import COALESCE, Outputs
 from trainshed_worker.sandbox.spawn import detach, report
-from trainshed_worker.sandbox.spec import ExitRecord, InstanceState, SandboxError, SandboxSpec, write_atomic
+from trainshed_worker.sandbox.spec import (
+    ExitRecord,
+    InstanceState,
+    SandboxError,
+    SandboxSpec,
+    write_atomic,
+    write_durably,
+)
 from trainshed_worker.sandbox.spool import SpoolWriter
 
 SPEC_FILE, STATE_FILE, EXIT_FILE, LOCK_FILE, SPOOL_DIR = "spec.json", "state.json", "exit.json", "lock", "spool"
+
+BUILD_TIMEOUT = 45.0
+"""Seconds for init to make the sandbox; less than `spawn.START_TIMEOUT`, so that the starter hears the reason."""
 
 
 class Supervisor:
@@ -46,6 +54,7 @@ class Supervisor:
             supervisor_pid=os.getpid(),
             supervisor_start=procs.start_time(os.getpid()) or 0,
             isolation=spec.isolation,
+            instance_id=spec.instance_id,
         )
         self.endings = Endings(spec)
         self.groups = cgroups.Groups()
@@ -67,7 +76,9 @@ class Supervisor:
         if spec.isolation == "full":
             container.check_binds(spec)
             container.prepare_files(spec, uid, self.user_namespace)
-        self.groups = cgroups.create(f"trainshed-{_file_name(spec.instance_id)}", spec.memory_bytes, spec.pids, spec.cpu_shares)
+        self.groups = cgroups.create(
+            f"trainshed-{_file_name(spec.instance_id)}", spec.memory_bytes, spec.pids, spec.cpu_shares
+        )
         self._change(cgroups=self.groups.paths, notices=self.state.notices + self.groups.notices)
         self._enter(holder)
         self._fork_init(uid, holder)
@@ -115,7 +126,9 @@ class Supervisor:
         self._tell_init({"go": True})
 
     def _await_ready(self) -> None:
+        self.channel.settimeout(BUILD_TIMEOUT)  # a mount on a dead file system can hang
         message = self._hear_init()
+        self.channel.settimeout(None)
         if "ready" not in message:
             raise SandboxError(message.get("failed") or "the sandbox's first process ended before the commands started")
         pids = {command.tag: pid for command, pid in zip(self.spec.commands, message["ready"], strict=True)}
@@ -175,8 +188,11 @@ class Supervisor:
             client, _ = self.server.accept()
             with client:
                 client.settimeout(1.0)
-                message = json.loads(client.recv(control.MAX_MESSAGE) or b"{}")
-                client.sendall(json.dumps(self._answer(message)).encode() + b"\n")
+                try:
+                    answer = self._answer(json.loads(client.recv(control.MAX_MESSAGE)))
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    answer = {"error": f"malformed request: {error!r}"}
+                client.sendall(json.dumps(answer).encode() + b"\n")
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         operation = message.get("op")
@@ -239,7 +255,7 @@ class Supervisor:
         )
 
     def _finish(self, record: ExitRecord) -> None:
-        write_atomic(self.spec.path / EXIT_FILE, json.dumps(asdict(record)))
+        write_durably(self.spec.path / EXIT_FILE, json.dumps(asdict(record)))
         self._change(phase="exited")
         with contextlib.suppress(OSError):  # prove_empty() removes them otherwise
             cgroups.remove(self.groups.paths)
@@ -284,9 +300,6 @@ def main(directory: str, ready_fd: int) -> int:
         report(ready_fd, {"already": True})
         return 0
     spec = SandboxSpec.from_json((path / SPEC_FILE).read_text())
-    if not spec.instance_id:
-        spec = replace(spec, instance_id=secrets.token_hex(8))
-        write_atomic(path / SPEC_FILE, spec.to_json())
     supervisor = Supervisor(spec)
     try:
         supervisor.start()
@@ -299,7 +312,3 @@ def main(directory: str, ready_fd: int) -> int:
     supervisor.run()
     supervisor.end()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))

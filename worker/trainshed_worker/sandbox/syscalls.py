@@ -22,7 +22,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MNT_DETACH = 2
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 0x1, 0x2, 0x4
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_CAPBSET_DROP = 1, 4, 15, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 36, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 CAP_CHOWN, CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_SYS_ADMIN = 0, 6, 7, 12, 21
@@ -105,10 +105,14 @@ def prctl(option: int, argument: int = 0, third: int = 0) -> None:
     _check(result, f"prctl({option}, {argument})")
 
 
-def prctl_pointer(option: int, argument: int, pointer: Any) -> None:
-    """prctl whose third argument points to a structure (ctypes.byref)."""
-    zero = ctypes.c_ulong(0)
-    _check(_libc.prctl(ctypes.c_int(option), ctypes.c_ulong(argument), pointer, zero, zero), f"prctl({option})")
+def set_name(name: str) -> None:
+    """The name that `ps` and `top` show; cut to 15 bytes."""
+    prctl_pointer(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]))
+
+
+def prctl_pointer(option: int, *arguments: Any) -> None:
+    """prctl with arguments that point to structures (ctypes objects)."""
+    _check(_libc.prctl(ctypes.c_int(option), *arguments), f"prctl({option})")
 
 
 def drop_bounding_set() -> None:

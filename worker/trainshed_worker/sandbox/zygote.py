@@ -1,0 +1,68 @@
+"""The process that supervisors and netds are forked from: everything imported, one thread, nothing else.
+
+    python -m trainshed_worker.sandbox.zygote <socket descriptor>
+
+Invariant: it holds no state. It ends when its agent does (the socket ends), and what it forked goes on: each child has
+a session of its own, a log for its output, and none of the agent's descriptors. A fork costs a few milliseconds, where
+an interpreter with these imports takes over a hundred.
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from typing import NoReturn
+
+from trainshed_worker.sandbox import netd, procs, supervisor, syscalls
+
+_MAINS = {"supervisor": supervisor.main, "netd": netd.main}
+_MAX_REQUEST = 65536
+
+
+def serve(channel: socket.socket) -> None:
+    """Requests are {"module": …, "directory": …} with two descriptors: the sign of readiness, the log."""
+    gc.freeze()
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(channel, _MAX_REQUEST, 2)
+        if not data:
+            return
+        request = json.loads(data)
+        pid = os.fork()
+        if pid == 0:
+            _become(request["module"], request["directory"], *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        os.waitpid(pid, 0)  # it forks again at once, so that this process never has children to reap
+
+
+def _become(module: str, directory: str, ready_fd: int, log_fd: int) -> NoReturn:
+    status = 1
+    try:
+        os.setsid()
+        null = os.open("/dev/null", os.O_RDONLY)
+        for source, target in ((null, 0), (log_fd, 1), (log_fd, 2)):
+            os.dup2(source, target)
+        procs.close_all_but([ready_fd])
+        syscalls.set_name(f"trainshed-{module}")
+        status = _MAINS[module](directory, ready_fd)
+    except BaseException:  # noqa: BLE001 (the last frame of a process: whatever it was goes to its log)
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def main(descriptor: int) -> int:
+    os.chdir("/")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with socket.socket(fileno=descriptor) as channel:
+        serve(channel)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
