@@ -417,6 +417,8 @@ class Gateway:
 
 
 async def _client_pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    if not request.body_exists:  # aiohttp shares one reader of empty bodies, whose iter_chunks never ends a second time
+        return
     try:
         async for piece, _ in request.content.iter_chunks():
             if piece:
