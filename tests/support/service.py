@@ -109,6 +109,18 @@ class LocalService:
             config=Config(retries={"total_max_attempts": 1}),
         )
 
+    def request(self, name: str, hosts: int = 1, **more: Any) -> dict[str, Any]:
+        """A valid CreateTrainingJob request."""
+        return {
+            "TrainingJobName": name,
+            "RoleArn": self.bootstrap.role_arn,
+            "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "File"},
+            "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+            "ResourceConfig": {"InstanceType": "ml.c5.xlarge", "InstanceCount": hosts, "VolumeSizeInGB": 1},
+            "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+            **more,
+        }
+
     def add_agent(self, agent_id: str, key: str) -> None:
         self.control.write_sync(lambda session: _add_agent(session, agent_id, key))
 
@@ -123,7 +135,7 @@ class LocalService:
                 _add_agent(session, "agent", AGENT_KEY)
             job = Job(name=name, arn=f"arn:{name}", state=state.value, status=AWS_STATUS[state].status)
             job.secondary_status, job.status_message = AWS_STATUS[state].secondary, AWS_STATUS[state].message
-            job.request_raw, job.request, job.instance_count = b"{}", {"TrainingJobName": name}, hosts
+            job.request_raw, job.request, job.instance_count = b"{}", self.request(name, hosts), hosts
             job.created_at = job.modified_at = job.training_started_at = at
             session.add(job)
             session.add(Cluster(id=f"{name}-cluster", state="held", epoch=1, created_at=at))
