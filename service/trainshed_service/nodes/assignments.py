@@ -89,7 +89,7 @@ def wanted_of(session: Session, agent_id: str) -> list[Wanted]:
     return result
 
 
-def render(wanted: Wanted, access: ObjectStoreAccess, settings: Settings) -> list[Assignment]:
+def render(wanted: Wanted, access: ObjectStoreAccess, gang_secret: str, settings: Settings) -> list[Assignment]:
     """The assignments of this agent's instances of one attempt."""
     attempt = wanted.attempt
     request = attempt.request
@@ -129,6 +129,7 @@ def render(wanted: Wanted, access: ObjectStoreAccess, settings: Settings) -> lis
                 hosts=hosts,
                 request=request,
                 object_store=access,
+                gang_secret=gang_secret,
                 output=OutputPlan(
                     base_uri=base,
                     compression=compression(request),

@@ -56,6 +56,10 @@ class JobCredentials:
             self._sets[attempt_id] = fresh
             return fresh
 
+    def gang_secret(self, attempt_id: str) -> str:
+        """What only the hosts of this attempt know; the same for all of them, in every replica and after restarts."""
+        return self._identity.derive_key(f"gang:{attempt_id}").hex()
+
     def none(self) -> ObjectStoreAccess:
         """What an assignment that has ended carries: nothing that works."""
         return ObjectStoreAccess(

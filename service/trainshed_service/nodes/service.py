@@ -148,7 +148,7 @@ class NodeService:
                 access = self._credentials.none()
             else:
                 access = await self._credentials.get(item.attempt.id, item.attempt.request)
-            rendered += assignments.render(item, access, self._settings)
+            rendered += assignments.render(item, access, self._credentials.gang_secret(item.attempt.id), self._settings)
         return DesiredState(version=current, assignments=rendered)
 
     # -- what follows from commits -------------------------------------------------------------------------------
