@@ -211,3 +211,36 @@ def test_bulk_bytes_pass_unchanged(inside: Inside) -> None:
 
     expected = hashlib.sha256(bytes(range(256)) * (size // 256)).hexdigest()
     assert log_lines(handle) == [f"{size} {expected}"]
+
+
+def test_the_egress_proxy_tunnels(inside: Inside) -> None:
+    """CONNECT, as https uses it: bytes pass both ways, and an end of one side ends the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"pong " + connection.recv(100))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        addresses = inside.network.ensure(["algo-1"], {}, isolated=False, egress_allow=[f"127.0.0.1:{port}"])
+        script = (
+            "import base64, socket, sys\nfrom urllib.parse import urlsplit\nproxy = urlsplit(sys.argv[1])\n"
+            "word = base64.b64encode(f'{proxy.username}:{proxy.password}'.encode()).decode()\n"
+            "s = socket.create_connection((proxy.hostname, proxy.port))\n"
+            "s.sendall(f'CONNECT {sys.argv[2]} HTTP/1.1\\r\\nProxy-Authorization: Basic {word}\\r\\n\\r\\n'.encode())\n"
+            "print(s.recv(1000).split(b'\\r\\n')[0].decode())\ns.sendall(b'ping')\nprint(s.recv(100).decode(), s.recv(100))"
+        )
+        spec = make_spec(
+            inside.folder / "tunnel",
+            python(script, str(addresses.egress_proxy), f"127.0.0.1:{port}"),
+            hosts=addresses.hosts,
+            network="cluster",
+            network_dir=str(inside.network.directory),
+        )
+        handle = inside.start(spec)
+        assert handle.wait(60) is not None
+        thread.join(30)
+    assert log_lines(handle) == ["HTTP/1.1 200 Connection established", "pong ping b''"]

@@ -4,6 +4,7 @@ Invariant: the new root holds the system read-only, the paths that the spec bind
 old root is gone (not hidden) before any right is given up. Needs the rights of `privileges`; raises OSError.
 """
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -27,10 +28,10 @@ _KIB = 1024
 
 
 def unshare_all(spec: SandboxSpec, bridge_holder: int) -> None:
-    """New mount, IPC, UTS and (unless shared) network namespaces; in a cluster, a link to its bridge.
+    """New mount, IPC, UTS, cgroup and (unless shared) network namespaces; in a cluster, a link to its bridge.
 
     `bridge_holder` is the process that holds the bridge's namespace; 0 where the mode is not "cluster"."""
-    flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
+    flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWCGROUP
     if spec.network == "host":
         syscalls.unshare(flags)
         return
@@ -44,7 +45,8 @@ def unshare_all(spec: SandboxSpec, bridge_holder: int) -> None:
         syscalls.unshare(flags | syscalls.CLONE_NEWNET)
         with Netlink() as inside:
             _link_to_bridge(spec, outside, inside)
-    Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
+    with contextlib.suppress(OSError):  # read-only in some containers; then low ports stay closed to the job
+        Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
 
 
 def _link_to_bridge(spec: SandboxSpec, outside: Netlink, inside: Netlink) -> None:

@@ -38,7 +38,7 @@ def probe() -> list[Finding]:
     findings = [
         _attempt("privileges", _try_privileges, _NAMESPACE_CURE),
         _attempt("namespaces", _try_namespaces, _NAMESPACE_CURE),
-        _attempt("mount", _try_mounts, "a container engine masks /proc or forbids mounts: run it with "
+        _attempt("mount", _try_mounts, "needs Linux 5.12. Where a container engine masks /proc or forbids mounts, run it with "
                  "--security-opt seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN"),
         _attempt("network", _try_network, "load the kernel modules bridge and veth (modprobe bridge veth)"),
     ]  # fmt: skip
