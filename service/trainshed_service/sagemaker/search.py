@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
@@ -190,7 +191,7 @@ def _values(job: Any, path: Sequence[str]) -> Iterator[Any]:
 
 def _resolve_shape(root: Shape, path: list[str], name: str) -> tuple[Shape | None, list[str]]:
     """(shape of the property, path with a key that has dots in one piece)."""
-    if root is _job_shape() and path[0] in _NAMED_LISTS and len(path) > 1:
+    if root.name == "TrainingJob" and path[0] in _NAMED_LISTS and len(path) > 1:
         return (_metric_shape() if path[0] == "Metrics" else None), [path[0], ".".join(path[1:])]
     shape: Shape = root
     for index, part in enumerate(path):
@@ -205,10 +206,12 @@ def _resolve_shape(root: Shape, path: list[str], name: str) -> tuple[Shape | Non
     return shape, path
 
 
+@cache
 def _job_shape() -> Shape:
     return service_model("sagemaker").shape_for("TrainingJob")
 
 
+@cache
 def _metric_shape() -> Shape:
     return service_model("sagemaker").shape_for("MetricValue")
 
