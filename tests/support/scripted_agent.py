@@ -54,7 +54,7 @@ class ScriptedAgent:
         self.boot_id = uuid.uuid4().hex
         self.token = token
         self.slots = [SlotFacts(index=index, instance_types=types or []) for index in range(slots)]
-        self.http = httpx.Client(base_url=url, trust_env=False, timeout=30)
+        self.http = httpx.Client(base_url=url, trust_env=False, timeout=30, verify=False)
         self.held: dict[str, Held] = {}
         self.quarantined: dict[str, str] = {}
         self.version = 0
