@@ -117,6 +117,10 @@ def test_it_has_no_rights(tmp_path: Path, start_instance: Start) -> None:
     )
     values = dict(line.split(":\t") for line in status)
     assert {int(values[name], 16) for name in values if name.startswith("Cap")} == {0}
+    groups = run(
+        start_instance, make_spec(tmp_path / "c", shell("cut -d: -f3 /proc/self/cgroup | grep trainshed; true"))
+    )
+    assert groups == []
     assert (values["NoNewPrivs"], values["Seccomp"]) == ("1", "2")
 
 

@@ -231,7 +231,8 @@ def test_the_egress_proxy_tunnels(inside: Inside) -> None:
             "word = base64.b64encode(f'{proxy.username}:{proxy.password}'.encode()).decode()\n"
             "s = socket.create_connection((proxy.hostname, proxy.port))\n"
             "s.sendall(f'CONNECT {sys.argv[2]} HTTP/1.1\\r\\nProxy-Authorization: Basic {word}\\r\\n\\r\\n'.encode())\n"
-            "print(s.recv(1000).split(b'\\r\\n')[0].decode())\ns.sendall(b'ping')\nprint(s.recv(100).decode(), s.recv(100))"
+            "print(s.recv(1000).split(b'\\r\\n')[0].decode())\ns.sendall(b'ping')\n"
+            "print(s.recv(100).decode(), s.recv(100))"
         )
         spec = make_spec(
             inside.folder / "tunnel",

@@ -64,8 +64,8 @@ for name, handle in handles.items():
     lines = [json.loads(line)[3] for line in handle.spool_path.read_text().splitlines()]
     answer[name] = [record.exit_code, lines, bool(handle.prove_empty())]
 rights = run_once(SandboxSpec(directory=str(folder / "rights"), hostname="algo-1", commands=[Command(
-    ["/bin/sh", "-c", "id -u; grep CapBnd /proc/self/status; unshare -Ur true; mount -t tmpfs x /tmp; ls " + sys.argv[1]],
-    env)]))
+    ["/bin/sh", "-c", "id -u; grep CapBnd /proc/self/status; unshare -Ur true; mount -t tmpfs x /tmp; ls " + sys.argv[1]
+    ], env)]))
 answer["rights"] = rights.lines
 state = attach(folder / "rights").state()
 answer["notices"] = state.notices

@@ -67,9 +67,8 @@ def create(name: str, memory_bytes: int, pids: int, cpu_shares: int) -> Groups:
     """Make the groups `name` with these limits (0: none)."""
     groups = Groups()
     own = controllers()
-    unified = own.get("unified")
-    if unified is not None and "memory" not in own and "pids" not in own:
-        _create_v2(unified, name, memory_bytes, pids, cpu_shares, groups)
+    if _is_v2(own):
+        _create_v2(own["unified"], name, memory_bytes, pids, cpu_shares, groups)
         return groups
     for controller in V1_CONTROLLERS:
         parent = own.get(controller)
@@ -98,8 +97,24 @@ def create(name: str, memory_bytes: int, pids: int, cpu_shares: int) -> Groups:
     return groups
 
 
+def candidates(name: str) -> list[str]:
+    """Folders of which `create` may make some."""
+    own = controllers()
+    if _is_v2(own):
+        return [str(_v2_parent(own["unified"]) / name)]
+    return [str(own[controller] / name) for controller in V1_CONTROLLERS if controller in own]
+
+
+def _is_v2(own: dict[str, Path]) -> bool:
+    return "unified" in own and "memory" not in own and "pids" not in own
+
+
+def _v2_parent(own: Path) -> Path:
+    return own.parent if own.name == AGENT_LEAF else own
+
+
 def _create_v2(own: Path, name: str, memory_bytes: int, pids: int, cpu_shares: int, groups: Groups) -> None:
-    parent = own.parent if own.name == AGENT_LEAF else own
+    parent = _v2_parent(own)
     folder = parent / name
     try:
         folder.mkdir(exist_ok=True)

@@ -27,6 +27,8 @@ from trainshed_worker.sandbox.spool import FILE_NAME
 
 SPEC_FILE, STATE_FILE, EXIT_FILE, SPOOL_DIR = "spec.json", "state.json", "exit.json", "spool"
 
+STATE_TIMEOUT = 10.0
+
 
 @dataclass(frozen=True)
 class Emptiness:
@@ -149,11 +151,19 @@ def start(spec: SandboxSpec) -> InstanceHandle:
     write_atomic(spec.path / SPEC_FILE, spec.to_json())
     answer = spawn("supervisor", spec.path, "supervisor.log")
     if answer.get("already"):
-        found = attach(spec.directory)
-        if found is None:
-            raise SandboxError(f"another supervisor holds {spec.directory} but has written no state; try again")
-        return found
+        return _await_state(spec.path)
     return InstanceHandle(spec.path)
+
+
+def _await_state(directory: Path) -> InstanceHandle:
+    """Of an instance that somebody else is just starting."""
+    end = time.monotonic() + STATE_TIMEOUT
+    while time.monotonic() < end:
+        found = attach(directory)
+        if found is not None:
+            return found
+        time.sleep(0.01)
+    raise SandboxError(f"another supervisor holds {directory} but has written no state in {STATE_TIMEOUT:g} s")
 
 
 def attach(directory: str | Path) -> InstanceHandle | None:

@@ -26,6 +26,10 @@ class Finding:
     cure: str = ""
 
 
+_MOUNT_CURE = (
+    "use Linux 5.12 or newer; where a container engine masks /proc or forbids mounts, run it with "
+    "--security-opt seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN"
+)
 _NAMESPACE_CURE = (
     "run the agent as root, or allow user namespaces (sysctl user.max_user_namespaces > 0, "
     "kernel.unprivileged_userns_clone = 1, kernel.apparmor_restrict_unprivileged_userns = 0); in a container add "
@@ -38,8 +42,7 @@ def probe() -> list[Finding]:
     findings = [
         _attempt("privileges", _try_privileges, _NAMESPACE_CURE),
         _attempt("namespaces", _try_namespaces, _NAMESPACE_CURE),
-        _attempt("mount", _try_mounts, "needs Linux 5.12. Where a container engine masks /proc or forbids mounts, run it with "
-                 "--security-opt seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN"),
+        _attempt("mount", _try_mounts, _MOUNT_CURE),
         _attempt("network", _try_network, "load the kernel modules bridge and veth (modprobe bridge veth)"),
     ]  # fmt: skip
     return [*findings, *_cgroup_findings(), _fuse()]

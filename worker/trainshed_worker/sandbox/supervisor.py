@@ -76,9 +76,9 @@ class Supervisor:
         if spec.isolation == "full":
             container.check_binds(spec)
             container.prepare_files(spec, uid, self.user_namespace)
-        self.groups = cgroups.create(
-            f"trainshed-{_file_name(spec.instance_id)}", spec.memory_bytes, spec.pids, spec.cpu_shares
-        )
+        group = f"trainshed-{_file_name(spec.instance_id)}"
+        self._change(cgroups=cgroups.candidates(group))  # known before they are made: a kill in between leaves none
+        self.groups = cgroups.create(group, spec.memory_bytes, spec.pids, spec.cpu_shares)
         self._change(cgroups=self.groups.paths, notices=self.state.notices + self.groups.notices)
         self._enter(holder)
         self._fork_init(uid, holder)
