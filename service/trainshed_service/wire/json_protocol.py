@@ -7,7 +7,13 @@ from typing import Any, NoReturn
 
 from trainshed_service.wire.errors import ApiError, serialization_error
 
-MAX_DEPTH_NOTE = "The request is nested too deeply."
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -16,13 +22,13 @@ def decode(body: bytes) -> dict[str, Any]:
         return {}
     try:
         text = body.decode("utf-8")
-        value = json.loads(text, parse_constant=_no_constant)
+        value = _DECODER.decode(text)
         if "\\u" in text or "\\U" in text:
             _refuse_lone_surrogates(value)
     except UnicodeError:
         raise serialization_error("The request body is not valid UTF-8.") from None
     except RecursionError:
-        raise serialization_error(MAX_DEPTH_NOTE) from None
+        raise serialization_error("The request is nested too deeply.") from None
     except ValueError as error:
         raise serialization_error(f"The request body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
@@ -34,15 +40,11 @@ def encode(response: dict[str, Any] | None) -> bytes:
     """No response has an empty body, as AWS answers operations without output."""
     if response is None:
         return b""
-    return json.dumps(response, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODER.encode(response).encode()
 
 
 def encode_error(error: ApiError) -> bytes:
-    return json.dumps({**error.detail, "__type": error.code, "message": error.message}, separators=(",", ":")).encode()
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+    return _ENCODER.encode({**error.detail, "__type": error.code, "message": error.message}).encode()
 
 
 def _refuse_lone_surrogates(value: Any) -> None:
