@@ -14,6 +14,7 @@ from botocore.model import Shape, StructureShape
 from trainshed_service.rest.auth import Caller
 from trainshed_service.sagemaker import OPERATIONS, validate
 from trainshed_service.wire import json_protocol
+from trainshed_service.wire.constraints import validator
 from trainshed_service.wire.context import Context
 from trainshed_service.wire.errors import ApiError, validation_error
 from trainshed_service.wire.models import operation_model
@@ -31,7 +32,8 @@ async def call(caller: Caller, operation: str, request: dict[str, Any]) -> dict[
         service="sagemaker",
         operation=operation,
     )
-    return await OPERATIONS[operation](ctx, request) or {}
+    normal = validator("sagemaker", operation).normalize(request)
+    return await OPERATIONS[operation](ctx, normal) or {}
 
 
 def body_of(caller: Caller) -> dict[str, Any]:
