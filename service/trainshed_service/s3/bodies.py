@@ -16,6 +16,8 @@ import hmac
 import re
 from collections.abc import AsyncIterator
 
+import aiohttp
+
 from trainshed_service.wire.errors import ApiError
 from trainshed_service.wire.signature_errors import AuthFailure, Framing, SignatureError
 
@@ -25,6 +27,14 @@ _MAX_TRAILER_LINES = 16
 _CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=([0-9a-f]{64}))?\Z")
 
 Source = AsyncIterator[bytes]
+
+
+async def as_received(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The pieces of a stream as the socket gave them: not joined, so not copied."""
+    while not content.at_eof():
+        piece, _ = await content.readchunk()
+        if piece:
+            yield piece
 
 
 def incomplete() -> ApiError:

@@ -357,9 +357,8 @@ class Gateway:
         await response.prepare(request)
         if request.method != "HEAD":
             try:
-                async for piece, _ in upstream.content.iter_chunks():  # each as it was received, without a copy
-                    if piece:
-                        await response.write(piece)
+                async for piece in bodies.as_received(upstream.content):
+                    await response.write(piece)
                     exchange.sent_bytes += len(piece)
             except (aiohttp.ClientError, TimeoutError) as error:
                 if isinstance(error, ConnectionError) and request.transport is None:
@@ -420,9 +419,8 @@ async def _client_pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
     if not request.body_exists:  # aiohttp shares one reader of empty bodies, whose iter_chunks never ends a second time
         return
     try:
-        async for piece, _ in request.content.iter_chunks():
-            if piece:
-                yield piece
+        async for piece in bodies.as_received(request.content):
+            yield piece
     except (aiohttp.ClientPayloadError, ConnectionError, web.RequestPayloadError) as error:
         raise ClientGone("the client ended its request early") from error
 
