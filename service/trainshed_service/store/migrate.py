@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from importlib.resources import as_file, files
 
-from alembic import command
-from alembic.config import Config
-
 
 def migrate(url: str, revision: str = "head") -> None:
     """Upgrade the database at the SQLAlchemy `url`, creating it where the engine can."""
+    from alembic import command  # here: only the launcher migrates, and it takes long to import
+    from alembic.config import Config
+
     with as_file(files("trainshed_migrations")) as folder:
         config = Config()
         config.set_main_option("script_location", str(folder).replace("%", "%%"))

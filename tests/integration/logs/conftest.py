@@ -1,10 +1,10 @@
-"""One home with a job on two hosts, its streams made, and an ingest process."""
+"""One home with an ingest process for all tests of this folder; each test has a job of its own on two hosts."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,13 +12,22 @@ from tests.support.service import LocalService
 from trainshed_service.logs import LogStore
 from trainshed_service.store import Database
 
+_numbers = itertools.count(1)
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[LocalService]:
-    with LocalService(tmp_path / "a home") as service:
-        make_streams(service, "job", service.place_job("job", 2))
+
+@pytest.fixture(scope="package")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    with LocalService(tmp_path_factory.mktemp("a home")) as service:
         service.start("logs")
         yield service
+
+
+@pytest.fixture
+def job(service: LocalService) -> str:
+    """Placed, its streams made."""
+    name = f"job-{next(_numbers)}"
+    make_streams(service, name, service.place_job(name, 2))
+    return name
 
 
 def make_streams(service: LocalService, job: str, names: list[str]) -> None:
