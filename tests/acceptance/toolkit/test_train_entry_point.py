@@ -1,7 +1,8 @@
 """A second opinion on the container contract: the public `sagemaker-training` package as the job's own command.
 
 One job gets the package by its requirements.txt and runs `train` inside the sandbox on two instances; another runs
-the same script by our launcher. The toolkit must find everything that it expects, and the script must find the same in both.
+the same script by our launcher. The toolkit must find
+everything that it expects, and the script must find the same in both.
 """
 
 import json
