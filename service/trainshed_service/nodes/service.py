@@ -196,6 +196,11 @@ class NodeService:
         """Answer every waiting poll now, since the process is about to end."""
         self._versions.close()
 
+    @property
+    def is_draining(self) -> bool:
+        """The process is about to end: whoever holds a connection open ends it, the client comes back."""
+        return self._versions.is_closed
+
     async def look_at_deadlines(self) -> float | None:
         """Do what is due; when to look again (epoch seconds)."""
         now = self._clock.now()

@@ -20,6 +20,10 @@ class DesiredVersions:
         self._waiters: dict[str, asyncio.Event] = {}
         self._closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def current(self, agent_id: str) -> int:
         return self._versions.get(agent_id, self._first)
 

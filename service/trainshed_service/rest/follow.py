@@ -1,7 +1,8 @@
 """Following a job: its lines and its events until it has ended and all of both was given.
 
 Invariants: whether the job has ended is read *before* the lines, and a job ends only after its last line is stored, so
-the last pass gives everything; a follower that comes back with the last id that it got misses and repeats nothing.
+the last pass gives everything; a follower that comes back with the last id that it got misses and repeats nothing. A
+stream that ends without the event `end` (the service is about to restart) is to be resumed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ async def lines(services: Services, name: str, cursor: str | None, hosts: Sequen
     pause = _SHORTEST_PAUSE
     quiet = 0.0
     silent: dict[str, int] = {}
-    while True:
+    while not services.nodes.is_draining:
         status = await status_of(services, name)
         page = await services.logs.tail(name, cursor, hosts=hosts)
         cursor = page.cursor or cursor
@@ -64,7 +65,7 @@ async def events(services: Services, name: str, after: int) -> AsyncIterator[str
     """Events of the job, each with its id, and at last `end`."""
     pause = _SHORTEST_PAUSE
     quiet = 0.0
-    while True:
+    while not services.nodes.is_draining:
         status = await status_of(services, name)
         page = await services.events.read(after, f"job/{name}")
         for each in page:

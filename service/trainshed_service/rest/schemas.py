@@ -14,6 +14,8 @@ from botocore.model import ListShape, MapShape, Shape, StringShape, StructureSha
 from trainshed_service.wire.models import operation_model
 
 Schema = dict[str, Any]
+_JAVA_ONLY = re.compile(r"\\p|\\u(?![0-9a-fA-F]{4})|\(\?<|&&|\\[AZzQE]")
+"""What JSON schema's regular expressions (JavaScript's) do not know, or understand otherwise."""
 
 
 class Schemas:
@@ -119,7 +121,7 @@ def _string(shape: Shape) -> Schema:
     if isinstance(shape, StringShape) and shape.enum:
         schema["enum"] = list(shape.enum)
     pattern = shape.metadata.get("pattern")
-    if pattern and not re.search(r"\\p|\(\?<|&&|\\[AZzQE]", pattern):
+    if pattern and not _JAVA_ONLY.search(pattern):
         body = pattern.removeprefix("^").removesuffix("$") if not pattern.endswith("\\$") else pattern
         schema["pattern"] = f"^(?:{body})$"
     return schema
