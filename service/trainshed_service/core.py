@@ -16,6 +16,7 @@ from trainshed_service.jobs.inputs import InputChecks, StoreObjects
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.nodes import NodeService
+from trainshed_service.sagemaker import load_instance_types
 from trainshed_service.services import Services
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
@@ -48,6 +49,7 @@ class Core:
 
 async def build_core(settings: Settings, clock: Clock) -> Core:
     """Open the databases (migrated and bootstrapped before) and build the services over them."""
+    load_instance_types(settings.home)
     database = Database(settings.resolved_database_url)
     logs_database = Database(settings.resolved_logs_database_url)
     identity = IdentityService(settings.home, clock)

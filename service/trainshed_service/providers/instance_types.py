@@ -8,8 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 _GIB = 1024**3
+
+
+class _Row(BaseModel):
+    """A type in the file of an installation."""
+
+    model_config = ConfigDict(extra="forbid")
+    vcpus: int = Field(ge=1)
+    memory_gib: float = Field(gt=0, alias="memoryGiB")
+    accelerators: int = Field(default=0, ge=0)
+
+
+_TypeName = Annotated[str, StringConstraints(pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9-]+$", max_length=64)]
+_TYPES_FILE = TypeAdapter(dict[_TypeName, _Row])
 
 
 @dataclass(frozen=True)
@@ -25,9 +42,12 @@ class InstanceType:
 _VCPUS = {
     "medium": 1, "large": 2, "xlarge": 4, "2xlarge": 8, "4xlarge": 16, "8xlarge": 32, "9xlarge": 36, "10xlarge": 40,
     "12xlarge": 48, "16xlarge": 64, "18xlarge": 72, "24xlarge": 96, "32xlarge": 128, "48xlarge": 192,
+    "96xlarge": 384,
 }  # fmt: skip
 
 _STANDARD = ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge", "24xlarge")
+_FLEX = _STANDARD[:-1]
+_EIGHTH = (*_STANDARD, "32xlarge", "48xlarge", "96xlarge")
 
 # family: (GiB of memory per vCPU, sizes)
 _CPU_FAMILIES: dict[str, tuple[float, tuple[str, ...]]] = {
@@ -47,6 +67,14 @@ _CPU_FAMILIES: dict[str, tuple[float, tuple[str, ...]]] = {
     "r5d": (8, _STANDARD),
     "r6i": (8, (*_STANDARD, "32xlarge")),
     "r7i": (8, (*_STANDARD, "48xlarge")),
+    "m7i-flex": (4, _FLEX),
+    "c7i-flex": (2, _FLEX),
+    "m8i-flex": (4, _FLEX),
+    "c8i-flex": (2, _FLEX),
+    "r8i-flex": (8, _FLEX),
+    "m8i": (4, _EIGHTH),
+    "c8i": (2, _EIGHTH),
+    "r8i": (8, _EIGHTH),
 }
 
 # type: (vCPUs, GiB of memory, accelerators)
@@ -97,6 +125,24 @@ def _table() -> dict[str, InstanceType]:
     for name, (vcpus, gib, count) in _ACCELERATED.items():
         rows[name] = InstanceType(name, vcpus, gib * _GIB, count)
     return rows
+
+
+def load_types(path: Path) -> list[str]:
+    """Add the types of a JSON file (`{"ml.x1.large": {"vcpus": 2, "memoryGiB": 8, "accelerators": 0}}`) to the table.
+
+    Returns their names; none where there is no such file. Raises ValueError, with the file's name, for a bad one.
+    """
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return []
+    try:
+        added = _TYPES_FILE.validate_json(text)
+    except ValidationError as error:
+        raise ValueError(f"{path} does not list instance types: {error}") from None
+    for name, row in added.items():
+        _table()[name] = InstanceType(name, row.vcpus, int(row.memory_gib * _GIB), row.accelerators)
+    return sorted(added)
 
 
 def known_type(name: str) -> InstanceType | None:

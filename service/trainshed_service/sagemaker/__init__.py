@@ -5,12 +5,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from trainshed_service.sagemaker.validation import validate
+from trainshed_service.sagemaker.validation import load_instance_types, validate
 
 if TYPE_CHECKING:
     from trainshed_service.sagemaker.operations import OPERATIONS
 
-__all__ = ["OPERATIONS", "validate"]
+__all__ = ["OPERATIONS", "load_instance_types", "validate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from trainshed_service.providers.instance_types import known_type
+from trainshed_service.providers import known_type, load_types
 from trainshed_service.sagemaker import rules, support
 from trainshed_service.wire import constraints
 from trainshed_service.wire.errors import validation_error
 from trainshed_service.wire.models import operation_model
+
+TYPES_FILE = "instance_types.json"
+"""In the home: instance types of this installation beyond those that we know."""
 
 _NAMED = 20
 """Unknown members that an error or the notices name."""
@@ -47,10 +51,20 @@ def accept(operation: str, request: Mapping[str, Any], unknown: Sequence[str], *
     return found
 
 
+def load_instance_types(home: Path) -> list[str]:
+    """Know the instance types that this installation adds; their names. ValueError for a bad file."""
+    added = load_types(home / TYPES_FILE)
+    constraints.admit("TrainingInstanceType", added)
+    return added
+
+
 def _instance_type(request: Mapping[str, Any]) -> None:
     wanted = request["ResourceConfig"]["InstanceType"]
     if known_type(wanted) is None:
-        raise validation_error(f"The instance type {wanted} is not in this installation's table of instance types.")
+        raise validation_error(
+            f"The instance type {wanted} is not known to this installation."
+            f" Add it to {TYPES_FILE} in the home, with its vCPUs, memory and accelerators."
+        )
 
 
 def _unknown(operation: str, paths: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -27,6 +27,9 @@ from trainshed_service.wire.patterns import compile_pattern
 MAX_DEPTH = 40
 _SHOWN = 1024
 """Characters of a bad value that an error repeats."""
+
+_ADMITTED: dict[str, set[str]] = {}
+"""Values that an installation admits beyond the enum of a shape, by the shape's name."""
 
 _INTEGER_BITS = {"integer": 31, "long": 63}
 _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -53,6 +56,11 @@ class Report:
     def raise_for(self, code: str = "ValidationException") -> None:
         if self.violations:
             raise ApiError(code, describe(self.violations))
+
+
+def admit(shape_name: str, values: Iterable[str]) -> None:
+    """Let these values pass the enum of a shape: what an installation has and the service model does not know."""
+    _ADMITTED.setdefault(shape_name, set()).update(values)
 
 
 def describe(violations: list[Violation]) -> str:
@@ -260,7 +268,7 @@ def _string_rules(shape: Shape) -> _ValueRules:
 
     def rules(value: str) -> list[str]:
         broken = lengths(value)
-        if enum and value not in enum:
+        if enum and value not in enum and value not in _ADMITTED.get(shape.name, ()):
             broken.append(enum_text)
         # A value far beyond the longest allowed is refused by its length alone: patterns cost more than linear time.
         matchable = longest is None or len(value) <= 2 * longest
