@@ -14,7 +14,7 @@ from botocore.model import ListShape, MapShape, Shape, StringShape, StructureSha
 from trainshed_service.wire.models import operation_model
 
 Schema = dict[str, Any]
-_JAVA_ONLY = re.compile(r"\\p|\\u(?![0-9a-fA-F]{4})|\(\?<|&&|\\[AZzQE]")
+_JAVA_ONLY = re.compile(r"\\p|\\u(?![0-9a-fA-F]{4})|\\u[dD][89a-fA-F]|\(\?<|&&|\\[AZzQE]")
 """What JSON schema's regular expressions (JavaScript's) do not know, or understand otherwise."""
 
 
