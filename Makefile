@@ -37,7 +37,7 @@ lock:
 	@$(PYTHON) scripts/lock.py
 
 bench: install
-	@for program in benchmarks/bench_*.py; do echo "== $$program"; $(PYTHON) "$$program" || exit 1; done
+	@for program in benchmarks/[a-z]*.py; do echo "== $$program"; $(PYTHON) "$$program" || exit 1; done
 
 clean:
 	rm -rf .venv .envs build *.egg-info
