@@ -61,7 +61,7 @@ def plain(
 ) -> Answer:
     connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=60)
     try:
-        connection.putrequest(method, path, skip_accept_encoding=True)
+        connection.putrequest(method, path, skip_host="Host" in (headers or {}), skip_accept_encoding=True)
         final: dict[str, Any] = dict(headers or {})
         if body is not None and "Transfer-Encoding" not in final:
             final.setdefault("Content-Length", str(len(body)))

@@ -166,6 +166,7 @@ class Gateway:
             else:
                 authorize(caller, exchange.operation)
         self._check_owner(exchange)
+        _check_folder_marker(exchange)
         if exchange.operation.name == "CreateBucket" and document is None and request.body_exists:
             document = await self._document(exchange, proof)
             self._check_location(document)
@@ -413,6 +414,20 @@ class Gateway:
     @staticmethod
     def _with_server(headers: dict[str, str]) -> CIMultiDict[str]:
         return CIMultiDict({**headers, "server": answers.SERVER})
+
+
+def _check_folder_marker(exchange: _Exchange) -> None:
+    """The store keeps a key that ends with a slash as a folder and would drop the bytes, silently: refuse those."""
+    if not exchange.target.key.endswith("/") or not exchange.operation.creates:
+        return
+    headers = exchange.headers
+    if exchange.operation.name == "PutObject":
+        empty = headers.get("x-amz-decoded-content-length", headers.get("content-length", "0")) == "0"
+    else:
+        source = headers.get("x-amz-copy-source")
+        empty = source is not None and parse_copy_source(source).key.endswith("/")
+    if not empty:
+        raise ApiError("InvalidArgument", "This store can hold no content under a key that ends with '/'.", 400)
 
 
 async def _client_pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:

@@ -82,7 +82,7 @@ def test_answers_during_a_multipart_upload(gateway: GatewayUnderTest, bucket: st
 
 @pytest.mark.parametrize(
     "key",
-    ["a b", "ünï/日本語", "a+b", "100%", "a%20b", "dir/", "q?x=1&y", "#frag", "semi;colon,comma", "~t/@:!$'()*"],
+    ["a b", "ünï/日本語", "a+b", "100%", "a%20b", "q?x=1&y", "#frag", "semi;colon,comma", "~t/@:!$'()*"],
 )
 def test_odd_keys(gateway: GatewayUnderTest, bucket: str, key: str) -> None:
     s3 = gateway.client()
@@ -94,6 +94,22 @@ def test_odd_keys(gateway: GatewayUnderTest, bucket: str, key: str) -> None:
     assert s3.get_object(Bucket=bucket, Key="copy")["Body"].read() == key.encode()
     s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key}, {"Key": "copy"}]})
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+def test_folder_markers(gateway: GatewayUnderTest, bucket: str) -> None:
+    s3 = gateway.client()
+    s3.put_object(Bucket=bucket, Key="dir/", Body=b"")
+    assert [o["Key"] for o in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["dir/"]
+    s3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    lossy = (
+        lambda: s3.put_object(Bucket=bucket, Key="x/", Body=b"1"),
+        lambda: s3.create_multipart_upload(Bucket=bucket, Key="x/"),
+        lambda: s3.copy_object(Bucket=bucket, Key="x/", CopySource={"Bucket": bucket, "Key": "k"}),
+    )
+    for call in lossy:  # the store would drop the content without a word
+        with pytest.raises(ClientError) as error:
+            call()
+        assert code(error) == "InvalidArgument"
 
 
 def test_double_slash_is_readable_under_its_name(gateway: GatewayUnderTest, bucket: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests.support.gateway import REGION, GatewayUnderTest
 from tests.support.s3_raw import Answer, plain, send, signed_headers
 from tests.support.wait import wait_until
+from trainshed_service.identity import Credentials
 
 SIGNED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 
@@ -118,9 +119,11 @@ def test_unsigned_trailer(gateway: GatewayUnderTest, bucket: str, good: bool) ->
         assert stored(gateway, bucket) == {}
 
 
-def expecting(gateway: GatewayUnderTest, path: str, size: int, payload: str) -> tuple[socket.socket, bytes]:
-    """Send the head of a PUT with `Expect: 100-continue` and return the first line that comes back."""
-    headers = signed_headers(gateway.admin, "PUT", gateway.endpoint + path, payload)
+def expecting(
+    gateway: GatewayUnderTest, path: str, size: int, payload: str, who: Credentials | None = None
+) -> tuple[socket.socket, bytes]:
+    """Send the head of a PUT with `Expect: 100-continue` and return the first bytes that come back."""
+    headers = signed_headers(who or gateway.admin, "PUT", gateway.endpoint + path, payload)
     headers |= {"Host": urlsplit(gateway.endpoint).netloc, "Content-Length": str(size), "Expect": "100-continue"}
     connection = socket.create_connection(("127.0.0.1", gateway.port), timeout=30)
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -140,10 +143,11 @@ def test_expect_continue(gateway: GatewayUnderTest, bucket: str, size: int) -> N
     assert stored(gateway, bucket) == {"k": b"e" * size}
 
 
-def test_error_is_answered_before_the_body(gateway: GatewayUnderTest, bucket: str) -> None:
-    connection, first = expecting(gateway, f"/{bucket}-absent/k", 1 << 30, "UNSIGNED-PAYLOAD")
+def test_refusal_is_answered_before_the_body(gateway: GatewayUnderTest, bucket: str) -> None:
+    stranger = gateway.job_credentials(f"stranger-{bucket}", write=[(bucket, "mine/")])
+    connection, first = expecting(gateway, f"/{bucket}/k", 1 << 30, "UNSIGNED-PAYLOAD", stranger)
     with connection:
-        assert first.startswith(b"HTTP/1.1 404 ")
+        assert first.startswith(b"HTTP/1.1 403 ")
         assert b"connection: close" in first.lower()
 
 
