@@ -24,6 +24,8 @@ from trainshed_worker.protocol import LogBatch, LogBatchAck, MetricBatch, Metric
 MAX_BYTES = 1_000_000
 MAX_LINES = 5_000
 POLL_SECONDS = 0.05
+CONTACT_SECONDS = 10.0
+"""A host without new lines says so this often: the service shows for how long it has heard nothing of a host."""
 LONGEST_WAIT = 5.0
 TIMEOUT = 15.0
 _log = logging.getLogger(__name__)
@@ -124,6 +126,8 @@ class LogShipper:
     async def _once(self) -> bool:
         await self._ship_points([])
         if spool_size(self._spool) <= self._offset:
+            if time.time() - self.last_contact >= CONTACT_SECONDS:
+                await self._say_alive()
             return False
         batch = await asyncio.to_thread(read_batch, self._spool, self._offset, MAX_BYTES, MAX_LINES)
         if not batch.lines:
@@ -145,6 +149,12 @@ class LogShipper:
             raise
         await self._advance(ack.next_seq, batch.lines[0].seq, batch.lines[-1].seq, batch.end)
         return True
+
+    async def _say_alive(self) -> None:
+        source = self._source
+        body = LogBatch(job_name=source.job_name, attempt_id=source.attempt_id, source=source.host, lines=[])
+        await self._post("/ingest/v1/logs", body.model_dump_json())
+        self.last_contact = time.time()
 
     def _counts(self) -> list[tuple[int, int]]:
         return [(item.matched, item.parsed) for item in self.definitions]
