@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format lock bench clean
+.PHONY: help install demo test lint format lock bench bench-api bench-gateway clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -36,8 +36,10 @@ format: install
 lock:
 	@$(PYTHON) scripts/lock.py
 
-bench: install
-	@for program in benchmarks/[a-z]*.py; do echo "== $$program"; $(PYTHON) "$$program" || exit 1; done
+bench: bench-api bench-gateway
+
+bench-api bench-gateway: bench-%: install
+	$(PYTHON) -m benchmarks.$* $(BENCH_ARGS)
 
 clean:
 	rm -rf .venv .envs build *.egg-info

@@ -14,6 +14,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import urllib.request
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def run_job(up_seconds: float, started: float) -> None:
     console.print(f"the model says: {sample!r}", markup=False)
     console.print(f"model: [bold]{uri}[/]")
     console.print("wall time by phase:")
-    rows = [("service up", up_seconds), ("upload of data and source", upload_seconds), *phases(job)]
+    rows = [("service up", up_seconds), ("upload of data and source", upload_seconds), *phases(name)]
     for label, seconds in rows:
         console.print(f"  {label:<28}{seconds:>8.1f} s", markup=False)
     console.print(f"  {'everything':<28}{time.monotonic() - started:>8.1f} s", markup=False)
@@ -195,13 +196,19 @@ def check_model(s3: Any, uri: str) -> str:
     return done.stdout.strip()
 
 
-def phases(job: dict[str, Any]) -> list[tuple[str, float]]:
-    """Seconds of each secondary status of the job, as AWS shows them."""
-    rows = []
-    for step in job["SecondaryStatusTransitions"]:
-        if "EndTime" in step and step["Status"] not in TERMINAL:
-            rows.append((step["Status"].lower(), (step["EndTime"] - step["StartTime"]).total_seconds()))
-    return rows
+def phases(name: str) -> list[tuple[str, float]]:
+    """Seconds of each step of the service and of algo-1, from the job's phase ledger (REST, by the same user's token)."""
+    request = urllib.request.Request(
+        f"{os.environ['AWS_ENDPOINT_URL']}/v1/training-jobs/{name}",
+        headers={"Authorization": f"Bearer {os.environ['TRAINSHED_TOKEN']}"},
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+        ledger = json.load(answer)["Phases"]
+    return [
+        (f"{row['Host']}: {row['Phase']}", row["EndTime"] - row["StartTime"])
+        for row in ledger
+        if row["Host"] in ("service", "algo-1") and row["EndTime"] is not None
+    ]
 
 
 def next_steps(keep: bool) -> None:

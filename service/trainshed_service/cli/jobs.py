@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from botocore.exceptions import BotoCoreError, ClientError
@@ -102,19 +103,12 @@ def took(start: datetime, end: datetime | None) -> str:
 
 
 def describe(folder: Path | None, name: str) -> None:
-    connection = Connection(folder)
-    with explained(connection):
-        described = connection.aws("sagemaker").describe_training_job(TrainingJobName=name)
-    described.pop("ResponseMetadata", None)
-    text = json.dumps(described, indent=2, default=_plain)
+    """AWS's members and ours: notices, why it waits, attempts, hosts, the phase ledger."""
+    text = json.dumps(Connection(folder).get(f"/v1/training-jobs/{quote(name, safe='')}"), indent=2)
     if out.is_terminal:
         out.print_json(text)
     else:
         print(text)
-
-
-def _plain(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def stop(folder: Path | None, name: str) -> None:
