@@ -197,7 +197,7 @@ def check_model(s3: Any, uri: str) -> str:
 
 
 def phases(name: str) -> list[tuple[str, float]]:
-    """Seconds of each step of the service and of algo-1, from the job's phase ledger (REST, by the same user's token)."""
+    """Seconds of each step of the service and of algo-1: the job's phase ledger, over REST with the user's token."""
     request = urllib.request.Request(
         f"{os.environ['AWS_ENDPOINT_URL']}/v1/training-jobs/{name}",
         headers={"Authorization": f"Bearer {os.environ['TRAINSHED_TOKEN']}"},
