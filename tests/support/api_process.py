@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -101,5 +100,5 @@ class ApiProcess:
         process, self.process = self.process, None
         if process is None:
             return 0
-        os.kill(process.pid, number)
+        process.send_signal(number)  # nothing where it has ended by itself
         return process.wait(timeout=30)

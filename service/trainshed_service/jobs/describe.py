@@ -5,15 +5,18 @@ What the request said is echoed as it was sent; defaults that clients read witho
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.spec import DEFAULT_MAX_RUNTIME_SECONDS, model_artifacts
 from trainshed_service.jobs.states import TERMINAL, JobState
 from trainshed_service.store.tables import job_transitions, jobs
+from trainshed_service.wire.errors import not_found
 
 ECHOED = (
     "HyperParameters",
@@ -55,6 +58,8 @@ COLUMNS = (
     jobs.c.training_ended_at,
     jobs.c.final_metrics,
 )
+
+_VERSION = select(jobs.c.id, jobs.c.version, jobs.c.state).where(jobs.c.name == bindparam("wanted"))
 
 
 def transitions_of(session: Session, job_id: int) -> Sequence[Any]:
@@ -115,6 +120,44 @@ def render(job: Any, transitions: Sequence[Any]) -> dict[str, Any]:
     if job.final_metrics:
         answer["FinalMetricDataList"] = job.final_metrics
     return answer
+
+
+class Descriptions:
+    """Rendered jobs by (id, version): a job that has not changed is not read and rendered anew.
+
+    Every change of a job bumps its version in the same transaction (`lifecycle`), so an entry is never stale. The
+    answers are shared: whoever wants to change one copies it.
+    """
+
+    def __init__(self, most: int = 2_000) -> None:
+        self._most = most
+        self._entries: OrderedDict[tuple[int, int], dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, session: Session, name: str) -> tuple[str, int, dict[str, Any]]:
+        """(state, id, answer) of the job; on a reader's thread."""
+        row = session.execute(_VERSION, {"wanted": name}).first()
+        if row is None:
+            raise not_found()
+        key = (row.id, row.version)
+        with self._lock:
+            answer = self._entries.get(key)
+            if answer is not None:
+                self._entries.move_to_end(key)
+        if answer is None:
+            job = session.execute(select(*COLUMNS).where(jobs.c.id == row.id)).one()
+            answer = render(job, transitions_of(session, row.id))
+            with self._lock:
+                self._entries[key] = answer
+                if len(self._entries) > self._most:
+                    self._entries.popitem(last=False)
+        return row.state, row.id, answer
+
+
+def with_message(answer: dict[str, Any], message: str) -> dict[str, Any]:
+    """The same answer with other words in its last transition."""
+    *earlier, last = answer["SecondaryStatusTransitions"]
+    return {**answer, "SecondaryStatusTransitions": [*earlier, {**last, "StatusMessage": message}]}
 
 
 def _times(job: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from trainshed_service.events import EventLog, record
 from trainshed_service.identity import Principal
 from trainshed_service.jobs import search
 from trainshed_service.jobs.attempts import Effects
-from trainshed_service.jobs.describe import COLUMNS, render, transitions_of
+from trainshed_service.jobs.describe import Descriptions, with_message
 from trainshed_service.jobs.extended import read_extended
 from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.jobs.lifecycle import first_transition, move_job
@@ -80,6 +80,7 @@ class JobService:
         self._schedule = schedule
         self._explain = explain
         self._queue_position = queue_position
+        self._described = Descriptions()
 
     def arn(self, name: str) -> str:
         return f"arn:aws:sagemaker:{self._settings.region}:{self._account_id}:training-job/{name.lower()}"
@@ -156,13 +157,9 @@ class JobService:
     async def describe(self, name: str) -> dict[str, Any]:
         """The members of DescribeTrainingJobResponse; times in epoch seconds."""
 
-        def read(session: Session) -> dict[str, Any]:
-            job = session.execute(select(*COLUMNS).where(jobs.c.name == name)).first()
-            if job is None:
-                raise not_found()
-            return render(job, transitions_of(session, job.id))
-
-        return await self._database.read(read)
+        state, job_id, answer = await self._database.read(lambda session: self._described.read(session, name))
+        waiting = self._explain(job_id) if state == JobState.QUEUED else None
+        return with_message(answer, waiting) if waiting is not None else dict(answer)
 
     async def describe_extended(self, name: str) -> dict[str, Any]:
         """`describe` plus what AWS has no members for: state, notices, why it waits, streams, phases, attempts."""

@@ -73,6 +73,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Wait:
+    """Why the job at the head waits, to be stored. For all others the reason is computed when somebody asks."""
+
     job_id: int
     reason: str
 
@@ -89,7 +91,7 @@ class NodeView:
 
 @dataclass(frozen=True)
 class State:
-    """Never changed in place. `queue` is ordered by job id. `waits` are the reasons last given, so that an unchanged one is not repeated."""
+    """Never changed in place. `queue` is ordered by job id. `waits` are the reasons last given (not repeated)."""
 
     nodes: dict[str, NodeView] = field(default_factory=dict)
     queue: dict[int, JobQueued] = field(default_factory=dict)
@@ -155,7 +157,8 @@ def _decide(state: State, jobs: list[JobQueued], head: int | None) -> tuple[Stat
             continue
         reason = _reason(state, job)
         if state.waits.get(job.job_id) != reason:
-            decisions.append(Wait(job.job_id, reason))
+            if fits:
+                decisions.append(Wait(job.job_id, reason))
             state = replace(state, waits={**state.waits, job.job_id: reason})
         if fits:
             head = job.job_id
