@@ -1,5 +1,6 @@
 """What the runners of all assignments share."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ class AgentContext:
     table: EnvironmentTable
     access: Access
     http: httpx.AsyncClient
+    warm: asyncio.Event
+    """Set once the default environment and the way to its package indexes are known."""
     report_soon: Callable[[], None]
     """Something to report has changed."""
 

@@ -33,6 +33,7 @@ from trainshed_worker.agent.service import (
 from trainshed_worker.agent.slots import Slot
 from trainshed_worker.agent.state import AssignmentState
 from trainshed_worker.environments import BaseError, EnvironmentTable, base_for
+from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.requirements import remove_stale_builds
 from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts
 from trainshed_worker.sandbox import SandboxError
@@ -66,6 +67,7 @@ class Agent:
             table=EnvironmentTable.load(options.environments_file),
             access=self,
             http=self._ingest_http,
+            warm=asyncio.Event(),
             report_soon=self._dirty.set,
         )
 
@@ -109,11 +111,15 @@ class Agent:
             await self._ingest_http.aclose()
 
     async def _warm_up(self) -> None:
-        """Look at the default environment before the first job does."""
+        """Look at the default environment before the first job does, and let its package indexes through."""
         try:
-            await asyncio.to_thread(base_for, self._context.table, None)
+            _, base = await asyncio.to_thread(base_for, self._context.table, None)
+            settings = await asyncio.to_thread(pip_settings, base, {})
+            self._context.networks.allow(settings.index_hosts)
         except BaseError:
             _log.exception("the default Python environment is not usable")
+        finally:
+            self._context.warm.set()
 
     async def _resume(self) -> None:
         """Take up every assignment that has a record; forget directories without one (never accepted)."""

@@ -40,6 +40,9 @@ async def execute(state: AssignmentState) -> None:
 
 async def _start(state: AssignmentState) -> InstanceHandle:
     assert state.network is not None and state.environment is not None
+    if state.network.mode == "host":  # over several machines: by now every host's address is known
+        token = state.record.data.credential_token
+        state.network = await state.context.networks.join(state.assignment, state.layout, token)
     plan = await asyncio.to_thread(
         launch_plan, state.assignment, state.layout, state.environment, state.network, state.context.facts
     )

@@ -6,7 +6,7 @@ cluster are serial.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +69,10 @@ class Networks:
         self._egress_allow = list(egress_allow)
         self._isolation = isolation
         self._locks: dict[str, asyncio.Lock] = {}
+
+    def allow(self, targets: Iterable[str]) -> None:
+        """Let dependency installation reach these `host:port` too: the package indexes of the node's own pip."""
+        self._egress_allow = list(dict.fromkeys([*self._egress_allow, *targets]))
 
     def _lock(self, cluster_id: str) -> asyncio.Lock:
         return self._locks.setdefault(cluster_id, asyncio.Lock())

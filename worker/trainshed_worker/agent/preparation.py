@@ -25,6 +25,7 @@ async def prepare(state: AssignmentState) -> None:
     """Bring the assignment from ACCEPTED to READY. DataError, Cancelled, SandboxError."""
     record = state.record
     await asyncio.to_thread(state.layout.create)
+    await state.context.warm.wait()
     state.network = await state.context.networks.join(state.assignment, state.layout, record.data.credential_token)
     address = state.network.address or state.context.options.advertise
     record.move(Phase.ACCEPTED, address=address)
