@@ -17,6 +17,8 @@ from sqlalchemy.orm import Session
 from trainshed_service.store import Database
 from trainshed_service.store.tables import events
 
+_NEW_EVENT = insert(events).inline()
+
 
 @dataclass(frozen=True)
 class EventRecord:
@@ -34,7 +36,9 @@ def record(
     session: Session, at: float, kind: str, subject: str, message: str, data: dict[str, Any] | None = None
 ) -> None:
     """Add an event to the transaction that makes the change."""
-    session.execute(insert(events).values(at=at, kind=kind, subject=subject, message=message, data=data or {}).inline())
+    session.connection().execute(
+        _NEW_EVENT, {"at": at, "kind": kind, "subject": subject, "message": message, "data": data or {}}
+    )
 
 
 class EventLog:

@@ -48,6 +48,9 @@ Tags = list[dict[str, str]]
 
 _UPDATABLE = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
 
+_NEW_JOB = insert(jobs).returning(jobs.c.id)
+_NEW_PHASE = insert(job_phases).inline()
+
 
 class JobService:
     """`carry_out` does what follows from a commit; `explain` says why a queued job waits (both of the core)."""
@@ -118,14 +121,19 @@ class JobService:
         wanted = request.get("Tags") or []
 
         def store(session: Session) -> int:
-            (job_id,) = session.execute(
-                insert(jobs).values(**row, created_at=now, modified_at=now).returning(jobs.c.id)
-            ).one()
+            connection = session.connection()
+            (job_id,) = connection.execute(_NEW_JOB, {**row, "created_at": now, "modified_at": now}).one()
             first_transition(session, job_id, now)
-            session.execute(
-                insert(job_phases).values(
-                    job_id=job_id, attempt=0, host="service", phase="submit", started_at=submitted, ended_at=now
-                )
+            connection.execute(
+                _NEW_PHASE,
+                {
+                    "job_id": job_id,
+                    "attempt": 0,
+                    "host": "service",
+                    "phase": "submit",
+                    "started_at": submitted,
+                    "ended_at": now,
+                },
             )
             if wanted:
                 put_tags(session, row["arn"], wanted)
