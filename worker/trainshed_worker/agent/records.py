@@ -1,7 +1,8 @@
 """What the agent remembers of one assignment, on disk from its first step to its last.
 
 Invariant: a change of phase, a failure and an exit are stored (with a sync) before a report carries them, and
-`revision` grows with every change, so an older report never wins.
+`revision` grows with every change, so an older report never wins. Progress is not stored, so revisions are reserved in
+blocks: a restarted agent goes on above every number that it can have reported.
 """
 
 import time
@@ -25,6 +26,7 @@ ACTION_ORDER = [Action.PREPARE, Action.RUN, Action.STOP, Action.ASSEMBLE, Action
 PHASE_ORDER = list(Phase)
 MAX_MESSAGE = 4096
 MAX_NOTICES = 50
+RESERVED_AT_ONCE = 1000
 
 
 class AssignmentRecord(BaseModel):
@@ -37,6 +39,8 @@ class AssignmentRecord(BaseModel):
     """The instance's password for its credential endpoint."""
     started: bool = False
     """User processes may exist: set before the sandbox is started."""
+    reserved: int = 0
+    """No revision from this on has been reported."""
     ranked: bool = False
     """The processes' tags are local ranks."""
 
@@ -61,6 +65,7 @@ class Record:
         )
         record = cls(path, AssignmentRecord(slot=slot, assignment=assignment, report=report, credential_token=token))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        record._bump()
         record.save()
         return record
 
@@ -68,7 +73,13 @@ class Record:
     def load(cls, path: Path) -> "Record | None":
         """The stored record, None where there is none."""
         raw: Any = read_json(path)
-        return None if raw is None else cls(path, AssignmentRecord.model_validate(raw))
+        if raw is None:
+            return None
+        record = cls(path, AssignmentRecord.model_validate(raw))
+        record.report.revision = max(record.report.revision, record.data.reserved)
+        record._bump()
+        record.save()
+        return record
 
     def save(self) -> None:
         write_atomic(self.path, self.data.model_dump_json())
@@ -86,7 +97,13 @@ class Record:
 
     def touch(self) -> None:
         """Mark a change that a report shall carry but that need not survive a crash (progress)."""
+        self._bump()
+
+    def _bump(self) -> None:
         self.report.revision += 1
+        if self.report.revision >= self.data.reserved:
+            self.data.reserved = self.report.revision + RESERVED_AT_ONCE
+            self.save()
 
     def move(self, phase: Phase, **changes: Any) -> None:
         """Go on to `phase` with `changes` of the report, stored when this returns. Never goes back."""
@@ -99,7 +116,7 @@ class Record:
             report.message = None
         for name, value in changes.items():
             setattr(report, name, value)
-        report.revision += 1
+        self._bump()
         self.save()
 
     def span(self, name: str, start: float, end: float) -> None:
@@ -118,7 +135,7 @@ class Record:
             self.report.failure = InstanceFailure(
                 cause=cause, message=message[:MAX_MESSAGE], at=time.time() if at is None else at, **details
             )
-            self.report.revision += 1
+            self._bump()
             self.save()
 
     def notice(self, text: str) -> bool:
@@ -126,5 +143,5 @@ class Record:
         if text in self.report.notices or len(self.report.notices) >= MAX_NOTICES:
             return False
         self.report.notices.append(text)
-        self.report.revision += 1
+        self._bump()
         return True
