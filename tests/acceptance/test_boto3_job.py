@@ -253,9 +253,16 @@ def test_delete_frees_the_name_and_the_log(stack: Stack, bucket: str, job_name: 
     assert refused.value.response["Error"]["Code"] == "ValidationException"
     wait_for_end(stack, job_name)
     client.delete_training_job(TrainingJobName=job_name)
-    with pytest.raises(ClientError) as missing:
-        client.describe_training_job(TrainingJobName=job_name)
-    assert missing.value.response["Error"]["Message"] == "Requested resource not found."
+
+    def gone() -> bool:
+        try:
+            assert client.describe_training_job(TrainingJobName=job_name)["TrainingJobStatus"] == "Deleting"
+        except ClientError as error:
+            assert error.response["Error"]["Message"] == "Requested resource not found."
+            return True
+        return False
+
+    wait_until(gone, timeout=30, what="the job is gone when its slots are empty")
     assert log_lines(stack, job_name) == {}
     run_script(stack, bucket, job_name, PLAIN, "plain.py")
     assert wait_for_end(stack, job_name)["TrainingJobStatus"] == "Completed"
