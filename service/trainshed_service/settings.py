@@ -14,7 +14,9 @@ class Settings(BaseSettings):
     port: int = Field(default=0, description="main port (AWS APIs, REST, agent protocol); 0: the launcher picks one")
     gateway_port: int = Field(default=0, description="port of the S3 gateway")
     ingest_port: int = Field(default=0, description="port of the log and metric ingest")
-    public_url: str | None = Field(default=None, description="how clients reach the main port; default http://host:port")
+    public_url: str | None = Field(
+        default=None, description="how clients reach the main port; default http://host:port"
+    )
     gateway_url: str | None = Field(default=None, description="how clients and jobs reach the gateway")
     ingest_url: str | None = Field(default=None, description="how agents reach the ingest")
     database_url: str | None = Field(default=None, description="SQLAlchemy URL; default: SQLite in the home")
