@@ -72,6 +72,14 @@ def _local_paths(value: str) -> list[Path]:
     return found
 
 
+def _shown(key: str, value: str) -> list[Path]:
+    """What pip must see of a local setting. The pages of a local index name files beside the index's own folder."""
+    paths = _local_paths(value)
+    if key not in ("index-url", "extra-index-url"):
+        return paths
+    return [path.parent if len(path.parts) > 2 else path for path in paths]
+
+
 def _hosts(value: str) -> list[str]:
     found = []
     for word in value.split():
@@ -85,7 +93,7 @@ def pip_settings(base: BaseEnvironment, job_environment: Mapping[str, str]) -> P
     """Settings of the node with the job's own PIP_* on top. Blocking the first time."""
     node = dict(_node_settings(base.bin / "python3"))
     variables = {f"PIP_{key.upper().replace('-', '_')}": value for key, value in node.items()}
-    paths = [path for value in node.values() for path in _local_paths(value)]
+    paths = [path for key, value in node.items() for path in _shown(key, value)]
     hosts = [host for value in node.values() for host in _hosts(value)]
     for name, value in job_environment.items():
         if name.startswith("PIP_"):

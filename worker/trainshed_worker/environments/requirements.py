@@ -36,6 +36,7 @@ LAYER = Path("/opt/requirements")
 PIP_TIMEOUT = 1800.0
 KILL_TIMEOUT = 15.0
 MAX_REASON = 900
+_SHOWN_LINES = 100
 _OWN = ("trainshed",)
 _ALWAYS_HELD = re.compile(r"^(torch|torchvision|torchaudio|triton|nvidia[-_].*|trainshed)$", re.IGNORECASE)
 _CONFLICT = ("ResolutionImpossible", "conflicting dependencies", "Cannot install")
@@ -196,6 +197,8 @@ class Installer:
                 (site_packages(layer, self._base) / "_below.pth").unlink(missing_ok=True)
                 return
             if not strict or not any(mark in line for line in lines for mark in _CONFLICT):
+                for line in lines[-_SHOWN_LINES:]:
+                    self._say(line)
                 raise DataError(FailureCause.USER_INPUT, _reason(wanted, lines, code))
             self._say(f"{wanted.shown} asks for other versions than the environment's; only torch is held fast now")
 
@@ -238,7 +241,7 @@ class Installer:
         argv = [f"{LAYER}/bin/python3", "-m", "pip", "install", "--no-warn-script-location"]
         argv += [*options, "--requirement", str(wanted.inside)]
         binds = [
-            Bind(str(layout.ml), str(ML)),
+            Bind(str(layout.ml), str(ML), writable=True, give=True),  # a package in the source builds where it lies
             Bind(str(layer), str(LAYER), writable=True, give=True),
             Bind(str(constraints), "/opt/constraints.txt"),
             *python_binds(self._base.prefix),
