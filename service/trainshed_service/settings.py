@@ -1,6 +1,7 @@
 """All settings of the service, each with its meaning, unit and default. Environment variables: TRAINSHED_<NAME>."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -30,6 +31,11 @@ class Settings(BaseSettings):
     account_id: str = Field(default="000000000000", pattern=r"^\d{12}$")
     region: str = "us-east-1"
     lease_seconds: float = Field(default=120.0, description="a node that was silent for so long is lost")
+    roles: Literal["open", "known"] = Field(
+        default="known",
+        description="known: a job may name only roles that exist; open: a role exists once a request names it, "
+        "so that specs with the role of a SageMaker account run as they are",
+    )
     strict_members: bool = Field(default=False, description="refuse unknown request members over the AWS wire too")
     stand_in_accelerators: int = Field(default=2, description="SM_NUM_GPUS of a type whose accelerators are absent")
     dispatch_deadline_seconds: float = Field(default=600.0, description="an attempt not running by then has failed")

@@ -95,12 +95,14 @@ def upgrade() -> None:
     )
     op.create_table(
         "roles",
+        sa.Column("arn", sa.String(length=256), nullable=False),
         sa.Column("name", sa.String(length=64), nullable=False),
-        sa.Column("arn", sa.String(length=2048), nullable=False),
         sa.Column("created_at", sa.Float(), nullable=False),
-        sa.PrimaryKeyConstraint("name"),
-        sa.UniqueConstraint("arn"),
+        sa.PrimaryKeyConstraint("arn"),
     )
+    with op.batch_alter_table("roles", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_roles_name"), ["name"], unique=False)
+
     op.create_table(
         "tags",
         sa.Column("resource_arn", sa.String(length=256), nullable=False),

@@ -43,6 +43,7 @@ def service_environment(home: Home, config: HomeConfig, store: Mapping[str, str]
     }
     return (
         base_environment()
+        | {"TRAINSHED_ROLES": "open"}
         | tuned
         | {
             "TRAINSHED_HOME": str(home.folder),

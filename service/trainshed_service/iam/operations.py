@@ -29,6 +29,13 @@ _TRUST = {
 
 async def get_role(ctx: Context, request: Request) -> dict[str, Any]:
     name = request["RoleName"]
+    if ctx.services.settings.roles == "open" and "/" not in name:
+        known = await ctx.services.database.read(
+            lambda session: ctx.services.identity.get_role(session, name) is not None
+        )
+        if not known:
+            own = f"arn:aws:iam::{ctx.services.settings.account_id}:role/{name}"
+            await ctx.services.identity.admit_role(ctx.services.database, own)
     role = await ctx.services.database.read(lambda session: ctx.services.identity.get_role(session, name))
     if role is None:
         raise ApiError("NoSuchEntity", f"The role with name {name} cannot be found.", 404)
@@ -56,7 +63,9 @@ async def simulate_principal_policy(ctx: Context, request: Request) -> dict[str,
     match = re.fullmatch(r"arn:aws[a-z\-]*:iam::(\d{12}):(role|user)/.+", source)
     if match is None:
         raise ApiError("InvalidInput", f"Invalid Entity Arn: {source} is not the ARN of a user or role.")
-    if match[2] == "role":
+    if match[2] == "role" and ctx.services.settings.roles == "open":
+        await ctx.services.identity.admit_role(ctx.services.database, source)
+    elif match[2] == "role":
         found = await ctx.services.database.read(lambda session: ctx.services.identity.find_role(session, source))
         if found is None:
             raise ApiError("NoSuchEntity", f"The entity {source} cannot be found.", 404)

@@ -171,22 +171,27 @@ class IdentityService:
     # -- roles -------------------------------------------------------------------------------------------------
 
     def ensure_role(self, session: Session, arn: str) -> Role:
-        """The role with this ARN, made where it is not there. Its name is the last part of the path."""
+        """The role with this ARN, made where it is not there. Its account has one of its name.
+
+        Roles of other accounts are known too: specs written for SageMaker name the account that they came from.
+        """
         match = _ROLE_ARN.fullmatch(arn)
         if match is None:
             raise ApiError("ValidationException", f"'{arn}' is not the ARN of a role.")
         name = match["path"].rsplit("/", 1)[-1]
-        role = session.get(Role, name)
-        if role is None:
-            role = Role(name=name, arn=arn, created_at=self._clock.now())
-            session.add(role)
-            session.flush()
-        elif role.arn != arn:
-            raise ApiError("EntityAlreadyExists", f"Role with name {name} already exists as {role.arn}.", 409)
+        for role in session.scalars(select(Role).where(Role.name == name)):
+            if role.arn == arn:
+                return role
+            if role.arn.split(":")[4] == match["account"]:
+                raise ApiError("EntityAlreadyExists", f"Role with name {name} already exists as {role.arn}.", 409)
+        role = Role(name=name, arn=arn, created_at=self._clock.now())
+        session.add(role)
+        session.flush()
         return role
 
     def get_role(self, session: Session, name: str) -> Role | None:
-        return session.get(Role, name)
+        """The role of this name; the first made where accounts share one."""
+        return session.scalar(select(Role).where(Role.name == name).order_by(Role.created_at).limit(1))
 
     def find_role(self, session: Session, arn: str) -> Role | None:
         """The role with exactly this ARN."""
@@ -199,6 +204,11 @@ class IdentityService:
                 return False
             self._known_roles.add(arn)
         return True
+
+    async def admit_role(self, database: Database, arn: str) -> None:
+        """Make the role known where it is not. For installations whose `roles` setting is "open"."""
+        if not await self.role_exists(database, arn):
+            await database.write(lambda session: self.ensure_role(session, arn).arn)
 
     def list_roles(self, session: Session) -> list[Role]:
         return list(session.scalars(select(Role).order_by(Role.name)))

@@ -79,8 +79,8 @@ class BearerToken(Base):
 
 class Role(Base):
     __tablename__ = "roles"
-    name: Mapped[str] = mapped_column(String(64), primary_key=True)
-    arn: Mapped[str] = mapped_column(String(2048), unique=True)
+    arn: Mapped[str] = mapped_column(String(256), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), index=True)
     created_at: Mapped[float] = mapped_column(Float)
 
 

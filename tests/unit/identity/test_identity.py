@@ -210,5 +210,11 @@ async def test_role_exists(tmp_path: Path, clock: ManualClock) -> None:
         assert not await identity.role_exists(database, later)
         await database.write(lambda session: identity.ensure_role(session, later))
         assert await identity.role_exists(database, later)
+        elsewhere = "arn:aws:iam::123456789012:role/later"
+        await identity.admit_role(database, elsewhere)
+        await identity.admit_role(database, elsewhere)
+        assert await identity.role_exists(database, elsewhere)
+        first = await database.read(lambda session: identity.get_role(session, "later"))
+        assert first is not None and first.arn == later
     finally:
         database.close()
