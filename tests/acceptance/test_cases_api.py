@@ -186,7 +186,7 @@ def test_an_unknown_member_is_named(stack: Stack, bucket: str, job_name: str):
     body = job_request(stack, bucket, job_name, count=NEVER_PLACED, metric_definitons=[])
     status, _ = post(stack, "SageMaker.CreateTrainingJob", body)
     assert status == 200
-    shown = json.loads(stack.trainshed("describe", job_name, "--json").stdout)
+    shown = json.loads(stack.trainshed("describe", job_name).stdout)
     assert "metric_definitons" in json.dumps(shown["Notices"])
     call = urllib.request.Request(
         f"{stack.env['AWS_ENDPOINT_URL']}/v1/training-jobs",

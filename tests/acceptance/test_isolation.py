@@ -44,6 +44,8 @@ attempt("list_buckets", lambda: s3.list_buckets()["Buckets"] or 1 / 0)
 attempt("create_job", lambda: boto3.client("sagemaker").list_training_jobs())
 attempt("create_bucket", lambda: s3.create_bucket(Bucket="hostile-bucket-of-mine"))
 own = "ok"
+endpoint = os.environ["AWS_ENDPOINT_URL_S3"].split("//")[1].split(":")
+attempt("gateway", lambda: socket.create_connection((endpoint[0], int(endpoint[1])), 2) and "connected")
 try:
     bucket_own, key = os.environ["OWN_OUTPUT"].split("/", 1)
     s3.put_object(Bucket=bucket_own, Key=key + "/hello", Body=b"mine")
@@ -77,7 +79,7 @@ def test_a_hostile_script_reads_nothing_of_others(stack: Stack, bucket: str, job
     assert described["TrainingJobStatus"] == "Completed", described.get("FailureReason")
     (line,) = [line for line in log_lines(stack, job_name)["algo-1"] if line.startswith("FOUND ")]
     found = json.loads(line.removeprefix("FOUND "))
-    assert found.pop("own") == "ok"
+    assert found.pop("own") == "ok" and found.pop("gateway") == "'connected'", "what is allowed works"
     assert {name: value for name, value in found.items() if value != "refused"} == {}
     assert stack.client("s3").get_object(Bucket=bucket, Key=secret)["Body"].read() == b"the secret"
     wait_for_end(stack, victim)

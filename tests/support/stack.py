@@ -12,6 +12,8 @@ from typing import Any
 
 import boto3
 
+from trainshed_service.embedded.home import Home
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAINSHED = Path(sys.executable).with_name("trainshed")
 
@@ -55,8 +57,10 @@ class Stack:
     env: dict[str, str]
 
     @classmethod
-    def up(cls, home: Path, *options: str) -> Stack:
-        run(TRAINSHED, "up", "--home", home, "--detach", *options, env=plain_environment(), timeout=120)
+    def up(cls, home: Path, *options: str, settings: dict[str, str] | None = None) -> Stack:
+        """`settings`: TRAINSHED_* variables of the service, as docs/operations.md tells."""
+        env = plain_environment() | (settings or {})
+        run(TRAINSHED, "up", "--home", home, "--detach", *options, env=env, timeout=120)
         return cls.at(home)
 
     @classmethod
@@ -65,8 +69,8 @@ class Stack:
         printed = run("bash", "-c", script, TRAINSHED, home, sys.executable, env=plain_environment()).stdout
         return cls(home, json.loads(printed))
 
-    def down(self) -> None:
-        run(TRAINSHED, "down", "--home", self.home, env=plain_environment(), timeout=120)
+    def down(self, *options: str) -> None:
+        run(TRAINSHED, "down", "--home", self.home, *options, env=plain_environment(), timeout=120)
 
     def trainshed(self, *words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
         return run(TRAINSHED, words[0], "--home", self.home, *words[1:], env=self.env, **options)
@@ -74,6 +78,11 @@ class Stack:
     @property
     def role(self) -> str:
         return self.env["SAGEMAKER_ROLE"]
+
+    @property
+    def bucket(self) -> str:
+        """The default bucket, which `up` has made."""
+        return Home(self.home).read().default_bucket
 
     def client(self, service: str, **options: Any) -> Any:
         variable = "AWS_ENDPOINT_URL_S3" if service == "s3" else "AWS_ENDPOINT_URL"

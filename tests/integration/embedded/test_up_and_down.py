@@ -14,14 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.parts import PARTS, parts_of, processes_of
 from tests.support.stack import TRAINSHED, Stack, plain_environment, run
 from tests.support.wait import wait_until
 from trainshed_service.embedded import health, pids
 from trainshed_service.embedded.home import Home
 
 pytestmark = pytest.mark.timeout(300)
-
-PARTS = ("store", "gateway", "ingest", "api", "agent")
 
 
 @pytest.fixture
@@ -35,25 +34,6 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
     yield start
     for home in dict.fromkeys(homes):
         run(TRAINSHED, "down", "--home", home, env=plain_environment(), check=False)
-
-
-def parts_of(home: Path) -> dict[str, pids.ProcessId]:
-    """All parts of the home that live."""
-    found = {name: pids.living(Home(home).pid_path(name)) for name in PARTS}
-    return {name: process for name, process in found.items() if process is not None}
-
-
-def processes_of(home: Path) -> list[str]:
-    """Command lines of all processes on the machine that name this home or work in it."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words, folder = process.cmdline(), process.cwd()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        if any(str(home) in word for word in words) or Path(folder).is_relative_to(home):
-            found.append(" ".join(words))
-    return found
 
 
 def put_and_get(stack: Stack, key: str) -> None:
