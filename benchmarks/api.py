@@ -60,7 +60,7 @@ class Server:
             "TrainingJobName": name,
             "RoleArn": self.role,
             "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
-            "OutputDataConfig": {"S3OutputPath": "s3://bench/out"},
+            "OutputDataConfig": {"S3OutputPath": "s3://bench-out/"},
             "ResourceConfig": {"InstanceType": "ml.c5.xlarge", "InstanceCount": 64, "VolumeSizeInGB": 10},
             "StoppingCondition": {"MaxRuntimeInSeconds": 600},
             "HyperParameters": {f"parameter-{number}": str(number) for number in range(10)},
@@ -157,6 +157,7 @@ def main() -> None:
         stack = None
         try:
             stack = Stack.up(Path(folder) / "home", "--nodes", "1")
+            stack.client("s3").create_bucket(Bucket="bench-out")
             env = stack.env
             servers = [
                 Server(

@@ -12,10 +12,11 @@ from trainshed_service.clock import Clock
 from trainshed_service.events import EventLog
 from trainshed_service.identity import IdentityService
 from trainshed_service.jobs import JobService
-from trainshed_service.jobs.inputs import InputChecks, StoreObjects
+from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.nodes import NodeService
+from trainshed_service.s3 import StoreProbe
 from trainshed_service.sagemaker import load_instance_types
 from trainshed_service.services import Services
 from trainshed_service.settings import Settings
@@ -27,7 +28,7 @@ _log = structlog.get_logger(__name__)
 @dataclass
 class Core:
     services: Services
-    inputs: InputChecks
+    probe: StoreProbe | None
     account_id: str
 
     async def is_healthy(self) -> bool:
@@ -42,7 +43,8 @@ class Core:
     async def close(self) -> None:
         """End the background work, finish accepted writes, close the databases."""
         await self.services.nodes.stop()
-        self.inputs.close()
+        if self.probe is not None:
+            await self.probe.close()
         self.services.database.close()
         self.services.logs_database.close()
 
@@ -57,7 +59,7 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
     events = EventLog(database)
     logs = LogStore(logs_database, clock)
     metrics = MetricStore(logs_database)
-    inputs = InputChecks(StoreObjects(settings) if settings.store_endpoint else None, settings.region)
+    probe = StoreProbe(settings, clock) if settings.store_endpoint else None
     nodes = NodeService(
         database=database,
         clock=clock,
@@ -74,7 +76,7 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
         events=events,
         logs=logs,
         metrics=metrics,
-        inputs=inputs,
+        inputs=InputChecks(probe, settings.region),
         account_id=account_id,
         carry_out=nodes.carry_out,
         schedule=nodes.scheduler.submit,
@@ -94,4 +96,4 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
         logs=logs,
         metrics=metrics,
     )
-    return Core(services, inputs, account_id)
+    return Core(services, probe, account_id)

@@ -8,9 +8,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.states import TERMINAL, JobState
-from trainshed_service.providers import known_type
+from trainshed_service.providers import is_stand_in, known_type
 from trainshed_service.scheduling.placement import log_stream_epoch, stream_name
-from trainshed_service.store.tables import attempts, instances, job_phases, jobs, nodes
+from trainshed_service.store.tables import agents, attempts, instances, job_phases, jobs, nodes
 from trainshed_service.wire.errors import not_found
 
 
@@ -75,15 +75,17 @@ def _attempts(session: Session, job_id: int, name: str) -> tuple[list[dict[str, 
                 instances.c.report,
                 instances.c.cleared,
                 nodes.c.agent_id,
+                agents.c.facts,
             )
             .join(nodes, nodes.c.id == instances.c.node_id)
+            .join(agents, agents.c.id == nodes.c.agent_id)
             .where(instances.c.attempt_id == attempt.id)
             .order_by(instances.c.rank)
         ):
             report = row.report or {}
             notices += report.get("notices") or []
             known = known_type(row.instance_type)
-            stand_in = stand_in or any("stand-in" in text for text in report.get("notices") or [])
+            stand_in = stand_in or is_stand_in(row.instance_type, row.facts["accelerators"])
             hosts.append(
                 {
                     "Host": row.host,

@@ -1,113 +1,103 @@
-"""Checks at creation that need data: does each S3 input have objects? Outside of any transaction, bounded in time.
+"""Checks at creation that need the object store: each S3 input has objects, each output has a bucket.
 
-A store that does not answer in time refuses no job: the check is then left out, and the job's notices say so (its
-download will tell). A prefix that had objects is not looked at again for a few seconds.
+Outside of any transaction, bounded in time. A store that does not answer in time refuses no job: the check is then
+left out, and the job's notices say so (its download or upload will tell). What was found is not looked at again for a
+few seconds.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
-import boto3
 import structlog
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
 from trainshed_service.jobs.spec import split_s3_uri
-from trainshed_service.settings import Settings
+from trainshed_service.s3 import ProbeError
 from trainshed_service.wire.errors import validation_error
 
 _log = structlog.get_logger(__name__)
-_LIMIT_SECONDS = 5.0
-_REMEMBER_SECONDS = 5.0
+_REMEMBER_OBJECTS_SECONDS = 5.0
+_REMEMBER_BUCKET_SECONDS = 60.0
 _REMEMBER_MOST = 10_000
 
 
-class ObjectFinder(Protocol):
-    """The one thing that a check needs of an object store."""
+class ObjectStore(Protocol):
+    """What the checks need of an object store. Both raise ProbeError where it does not answer in time."""
 
-    def has_objects(self, bucket: str, prefix: str) -> bool:
-        """Whether any key of `bucket` starts with `prefix`; blocking. False also where there is no such bucket."""
+    async def object_exists_under(self, bucket: str, prefix: str) -> bool:
+        """Whether any key of `bucket` starts with `prefix`. False also where there is no such bucket."""
         ...
 
-
-class StoreObjects:
-    """`ObjectFinder` over the store behind the gateway."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._client: Any = boto3.client(
-            "s3",
-            endpoint_url=settings.store_endpoint,
-            aws_access_key_id=settings.store_access_key,
-            aws_secret_access_key=settings.store_secret_key,
-            region_name=settings.region,
-            config=Config(
-                connect_timeout=2,
-                read_timeout=_LIMIT_SECONDS,
-                retries={"total_max_attempts": 2},
-                s3={"addressing_style": "path"},
-                max_pool_connections=16,
-            ),
-        )
-
-    def has_objects(self, bucket: str, prefix: str) -> bool:
-        try:
-            page = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") == "NoSuchBucket":
-                return False
-            raise
-        return bool(page.get("KeyCount"))
+    async def bucket_exists(self, bucket: str) -> bool: ...
 
 
 class InputChecks:
-    """`finder` null: there is no store to look into (nothing is checked)."""
+    """`store` null: there is no store to look into (nothing is checked)."""
 
-    def __init__(self, finder: ObjectFinder | None, region: str) -> None:
-        self._finder = finder
+    def __init__(self, store: ObjectStore | None, region: str) -> None:
+        self._store = store
         self._region = region
-        self._threads = ThreadPoolExecutor(8, thread_name_prefix="input-check")
-        self._seen: dict[tuple[str, str], float] = {}
+        self._seen: dict[tuple[str, str | None], float] = {}
 
     async def check(self, request: Mapping[str, Any]) -> list[str]:
-        """ValidationException where an input has no objects; else notices about what could not be checked."""
-        if self._finder is None:
+        """ValidationException where objects or a bucket are missing; else notices about what could not be checked."""
+        store = self._store
+        if store is None:
             return []
         notices: list[str] = []
-        for channel in request.get("InputDataConfig") or []:
-            source = (channel.get("DataSource") or {}).get("S3DataSource")
-            if not source:
-                continue
-            uri = source["S3Uri"]
-            try:
-                found = await asyncio.wait_for(self._has_objects(uri), _LIMIT_SECONDS)
-            except (BotoCoreError, ClientError, TimeoutError) as error:
-                _log.warning("jobs.input_not_checked", uri=uri, error=f"{type(error).__name__}: {error}")
-                notices.append(f"Channel {channel['ChannelName']}: the object store did not answer, {uri} is unchecked")
-                continue
-            if not found:
+        for uri in _inputs(request):
+            bucket, prefix = split_s3_uri(uri)
+            found = await self._ask((bucket, prefix), uri, partial(store.object_exists_under, bucket, prefix))
+            if found is False:
                 raise validation_error(no_objects(uri, self._region, str(request.get("RoleArn", ""))))
+            if found is None:
+                notices.append(f"The object store did not answer: the input {uri} is unchecked")
+        for member, uri in _outputs(request):
+            bucket, _ = split_s3_uri(uri)
+            found = await self._ask((bucket, None), uri, partial(store.bucket_exists, bucket))
+            if found is False:
+                raise validation_error(
+                    f'The bucket "{bucket}" of {member} "{uri}" does not exist. Create it, or name one that exists.'
+                )
+            if found is None:
+                notices.append(f"The object store did not answer: the bucket of {member} {uri} is unchecked")
         return notices
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _has_objects(self, uri: str) -> bool:
-        place = split_s3_uri(uri)
+    async def _ask(
+        self, place: tuple[str, str | None], uri: str, question: Callable[[], Awaitable[bool]]
+    ) -> bool | None:
+        """The store's answer; None where there is none."""
         now = time.monotonic()
         if self._seen.get(place, 0.0) > now:
             return True
-        assert self._finder is not None
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, self._finder.has_objects, *place)
+        try:
+            found = await question()
+        except ProbeError as error:
+            _log.warning("jobs.place_not_checked", uri=uri, error=str(error))
+            return None
         if found:
             if len(self._seen) >= _REMEMBER_MOST:
                 self._seen.clear()
-            self._seen[place] = now + _REMEMBER_SECONDS
+            seconds = _REMEMBER_BUCKET_SECONDS if place[1] is None else _REMEMBER_OBJECTS_SECONDS
+            self._seen[place] = now + seconds
         return found
+
+
+def _inputs(request: Mapping[str, Any]) -> Iterator[str]:
+    for channel in request.get("InputDataConfig") or []:
+        source = (channel.get("DataSource") or {}).get("S3DataSource")
+        if source:
+            yield source["S3Uri"]
+
+
+def _outputs(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "OutputDataConfig.S3OutputPath", request["OutputDataConfig"]["S3OutputPath"]
+    checkpoints = request.get("CheckpointConfig")
+    if checkpoints:
+        yield "CheckpointConfig.S3Uri", checkpoints["S3Uri"]
 
 
 def no_objects(uri: str, region: str, role: str) -> str:

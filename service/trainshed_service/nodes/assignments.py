@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.spec import compression, output_base
 from trainshed_service.jobs.states import AttemptState
-from trainshed_service.providers import known_type
+from trainshed_service.providers import is_stand_in, known_type
 from trainshed_service.scheduling.placement import log_stream_epoch
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, attempts, clusters, instances, jobs, nodes
@@ -166,6 +166,6 @@ def _size(instance_type: str, facts: MachineFacts, settings: Settings) -> dict[s
     vcpus = min(known.vcpus, facts.cpus) if known else facts.cpus
     memory = min(known.memory_bytes, facts.memory_bytes) if known else facts.memory_bytes
     wanted = known.accelerators if known else facts.accelerators
-    stand_in = wanted > 0 and facts.accelerators == 0
+    stand_in = is_stand_in(instance_type, facts.accelerators)
     accelerators = min(wanted, settings.stand_in_accelerators) if stand_in else min(wanted, facts.accelerators)
     return {"vcpus": vcpus, "memory_bytes": memory, "accelerators": accelerators, "stand_in": stand_in}

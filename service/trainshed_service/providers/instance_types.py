@@ -148,3 +148,9 @@ def load_types(path: Path) -> list[str]:
 def known_type(name: str) -> InstanceType | None:
     """The row of `name`, or None where no such type is known."""
     return _table().get(name)
+
+
+def is_stand_in(name: str, accelerators: int) -> bool:
+    """Whether a machine with so many accelerators can only stand in for the type on its CPU."""
+    known = known_type(name)
+    return known is not None and known.accelerators > 0 and accelerators == 0

@@ -33,6 +33,8 @@ class StoreProbe:
     async def bucket_exists(self, bucket: str, *, seconds: float = 5.0) -> bool:
         """Raises ProbeError."""
         status, _ = await self._ask("HEAD", f"/{bucket}", [], seconds)
+        if status not in (200, 404):
+            raise ProbeError(f"the object store answered {status} to the question for the bucket {bucket}")
         return status == 200
 
     async def object_exists_under(self, bucket: str, prefix: str, *, seconds: float = 5.0) -> bool:
