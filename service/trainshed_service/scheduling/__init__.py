@@ -11,6 +11,7 @@ from trainshed_service.scheduling.planner import (
     State,
     Wait,
     explain,
+    restore,
     step,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "State",
     "Wait",
     "explain",
+    "restore",
     "step",
 ]

@@ -32,6 +32,7 @@ from trainshed_service.scheduling.planner import (
     PlannerEvent,
     State,
     explain,
+    restore,
     step,
 )
 from trainshed_service.settings import Settings
@@ -72,13 +73,11 @@ class Scheduler:
 
     def queue_position(self, job_id: int) -> int | None:
         """How many jobs are ahead; None where the job is not in the queue."""
-        if job_id not in self._state.queue:
-            return None
-        return sum(1 for other in self._state.queue if other < job_id)
+        return self._state.queue.position(job_id) if job_id in self._state.queue else None
 
     def preview(self, request: dict[str, Any]) -> tuple[tuple[str, ...] | None, str | None]:
         """What a job with this request would get if it came now: its nodes by rank, or why it would wait."""
-        job = JobQueued.of(max(self._state.queue, default=0) + 1, "preview", request)
+        job = JobQueued.of(self._state.queue.last_id + 1, "preview", request)
         state, decisions = step(self._state, job, self._clock.now())
         for decision in decisions:
             if isinstance(decision, Place) and decision.job is job:
@@ -107,12 +106,7 @@ class Scheduler:
         """Load the queue and the nodes anew and decide on them."""
         present = self._present()
         loaded = await self._database.read(lambda session: load_events(session, present))
-        state = State()
-        decisions: list[Decision] = []
-        for event in loaded:
-            state, more = step(state, event, self._clock.now())
-            decisions += more
-        self._state = state
+        self._state, decisions = restore(loaded, self._clock.now())
         if not await self._apply(decisions):
             self._events.put_nowait(None)
             await self._rebuild()

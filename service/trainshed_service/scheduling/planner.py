@@ -7,16 +7,23 @@ Invariants:
   it; one that all present nodes together could not hold holds back nobody, and is told what is missing.
 * No I/O and no clock; the same events give the same decisions. A decision is already part of the returned state: the
   applier either commits it or rebuilds the state from the database.
+* A new job costs the same however many wait: only a change of the nodes, or the end of the waiting of the job at the
+  head, makes the queue be walked.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainshed_service.jobs.spec import Member, gang
 from trainshed_service.scheduling.matching import match, shortfall
+from trainshed_service.scheduling.queue import JobQueue
+
+Needs = tuple[tuple[str, int], ...]
+"""How many instances of which types, in the order in which the types first occur."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,10 @@ class JobQueued:
     members: tuple[Member, ...]
     avoid: frozenset[str] = frozenset()
     """Nodes that rejected or lost this job before: taken only where no others fit."""
+    needs: Needs = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needs", tuple(Counter(member.instance_type for member in self.members).items()))
 
     @classmethod
     def of(cls, job_id: int, name: str, request: dict[str, Any], avoid: frozenset[str] = frozenset()) -> JobQueued:
@@ -90,14 +101,37 @@ class NodeView:
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """What the nodes mean for all jobs that need the same instances."""
+
+    now: bool
+    """The free nodes can hold it."""
+    ever: bool
+    """All present nodes together can hold it."""
+    reason: str
+    """E.g. 'Waiting for capacity: needs 4 × ml.c5.xlarge; 1 free, 3 busy'."""
+
+
+@dataclass(frozen=True)
 class State:
     """Never changed in place. `queue` is ordered by job id. `waits` are the reasons last given (not repeated)."""
 
     nodes: dict[str, NodeView] = field(default_factory=dict)
-    queue: dict[int, JobQueued] = field(default_factory=dict)
+    queue: JobQueue[JobQueued] = field(default_factory=JobQueue)
     waits: dict[int, str] = field(default_factory=dict)
     head: int | None = None
     """The job that waits for busy nodes and holds back those behind it."""
+    outlooks: dict[Needs, Outlook] = field(default_factory=dict, compare=False, repr=False)
+    """What was computed of `nodes` already; a state with other nodes begins with none."""
+
+    def outlook(self, job: JobQueued) -> Outlook:
+        found = self.outlooks.get(job.needs)
+        if found is None:
+            found = self.outlooks[job.needs] = _look(self.nodes, job)
+        return found
+
+    def with_nodes(self, nodes: dict[str, NodeView]) -> State:
+        return replace(self, nodes=nodes, outlooks={})
 
 
 def step(state: State, event: PlannerEvent, now: float) -> tuple[State, list[Decision]]:
@@ -107,100 +141,101 @@ def step(state: State, event: PlannerEvent, now: float) -> tuple[State, list[Dec
         case JobQueued():
             if event.job_id in state.queue:
                 return state, []
-            in_order = not state.queue or event.job_id > next(reversed(state.queue))
-            queue = {**state.queue, event.job_id: event}
-            state = replace(state, queue=queue if in_order else dict(sorted(queue.items())))
-            if in_order:
-                return _decide(state, [event], state.head)
+            held_back = state.head is not None and event.job_id > state.head
+            state = replace(state, queue=state.queue.with_job(event.job_id, event))
+            return (state, []) if held_back else _decide(state, [event])
         case JobGone():
             if event.job_id not in state.queue:
                 return state, []
+            held_back_others = event.job_id == state.head
             state = _without(state, event.job_id)
+            return _decide(state, state.queue.behind(event.job_id)) if held_back_others else (state, [])
         case NodeFree() | NodeTaken():
             view = NodeView(event.node_id, event.instance_types, isinstance(event, NodeFree))
             if state.nodes.get(event.node_id) == view:
                 return state, []
-            state = replace(state, nodes={**state.nodes, event.node_id: view})
+            state = state.with_nodes({**state.nodes, event.node_id: view})
         case NodeGone():
             if event.node_id not in state.nodes:
                 return state, []
-            state = replace(state, nodes={k: v for k, v in state.nodes.items() if k != event.node_id})
-    return _decide(state, list(state.queue.values()), None)
+            state = state.with_nodes({k: v for k, v in state.nodes.items() if k != event.node_id})
+    return _decide(replace(state, head=None), state.queue.values())
+
+
+def restore(events: Iterable[PlannerEvent], now: float) -> tuple[State, list[Decision]]:
+    """What the steps of nodes that came and jobs that were queued lead to, in one walk of the queue."""
+    del now
+    nodes: dict[str, NodeView] = {}
+    jobs: list[tuple[int, JobQueued]] = []
+    for event in events:
+        match event:
+            case NodeFree() | NodeTaken():
+                nodes[event.node_id] = NodeView(event.node_id, event.instance_types, isinstance(event, NodeFree))
+            case JobQueued():
+                jobs.append((event.job_id, event))
+            case _:
+                raise ValueError(f"a state is restored from what there is, not from {event}")
+    state = State(nodes=nodes, queue=JobQueue(jobs))
+    return _decide(state, state.queue.values())
 
 
 def explain(state: State, job_id: int) -> str | None:
-    """Why a job waits, for one that is not at the head: computed when somebody asks. None: it is not in the queue."""
+    """Why a job waits, computed when somebody asks. None: it is not in the queue."""
     job = state.queue.get(job_id)
     if job is None:
         return None
-    ahead = sum(1 for other in state.queue if other < job_id)
-    reason = state.waits.get(job_id) or _reason(state, job)
+    reason = state.outlook(job).reason
+    ahead = state.queue.position(job_id)
     if ahead == 0:
         return reason
     return f"{reason}; {ahead} job{'s' if ahead > 1 else ''} ahead in the queue"
 
 
-def _decide(state: State, jobs: list[JobQueued], head: int | None) -> tuple[State, list[Decision]]:
-    """Look at `jobs` in order. With a `head` waiting before them none may be placed, only told why it can't."""
+def _decide(state: State, jobs: Iterable[JobQueued]) -> tuple[State, list[Decision]]:
+    """Look at `jobs`, of the queue and in its order, until one must wait for nodes that are busy: the new head."""
     decisions: list[Decision] = []
-    hopeless: set[tuple[Member, ...]] = set()
     for job in jobs:
-        if job.members in hopeless:
-            continue
-        chosen = match(job.members, _free(state), job.avoid) if head is None else None
-        if chosen is not None:
+        outlook = state.outlook(job)
+        if outlook.now:
+            chosen = match(job.members, _free(state.nodes), job.avoid)
+            assert chosen is not None  # nodes to avoid are taken last, not refused
             decisions.append(Place(job, chosen))
             state = _take(_without(state, job.job_id), chosen)
-            continue
-        fits = _fits_fleet(state, job)
-        if fits and head is not None:
-            continue
-        reason = _reason(state, job)
-        if state.waits.get(job.job_id) != reason:
-            if fits:
-                decisions.append(Wait(job.job_id, reason))
-            state = replace(state, waits={**state.waits, job.job_id: reason})
-        if fits:
-            head = job.job_id
-            break
-        hopeless.add(job.members)
-    return replace(state, head=head), decisions
+        elif outlook.ever:
+            if state.waits.get(job.job_id) != outlook.reason:
+                decisions.append(Wait(job.job_id, outlook.reason))
+                state = replace(state, waits={**state.waits, job.job_id: outlook.reason})
+            return replace(state, head=job.job_id), decisions
+    return state, decisions
 
 
-def _free(state: State) -> dict[str, frozenset[str]]:
-    return {node.node_id: node.instance_types for node in state.nodes.values() if node.free}
-
-
-def _fits_fleet(state: State, job: JobQueued) -> bool:
-    fleet = {node.node_id: node.instance_types for node in state.nodes.values()}
-    return match(job.members, fleet, frozenset()) is not None
-
-
-def _reason(state: State, job: JobQueued) -> str:
-    """E.g. 'Waiting for capacity: needs 4 × ml.c5.xlarge; 1 free, 3 busy'."""
-    needs = " and ".join(
-        f"{count} × {name}" for name, count in Counter(member.instance_type for member in job.members).items()
-    )
-    wanted = frozenset(member.instance_type for member in job.members)
-    usable = [node for node in state.nodes.values() if not node.instance_types or node.instance_types & wanted]
+def _look(nodes: dict[str, NodeView], job: JobQueued) -> Outlook:
+    fleet = {node.node_id: node.instance_types for node in nodes.values()}
+    ever = match(job.members, fleet, frozenset()) is not None
+    now = ever and match(job.members, _free(nodes), frozenset()) is not None
+    needs = " and ".join(f"{count} × {name}" for name, count in job.needs)
+    wanted = frozenset(name for name, _ in job.needs)
+    usable = [node for node in nodes.values() if not node.instance_types or node.instance_types & wanted]
     free = sum(1 for node in usable if node.free)
     words = f"Waiting for capacity: needs {needs}; {free} free, {len(usable) - free} busy"
-    if _fits_fleet(state, job):
-        return words
-    fleet = {node.node_id: node.instance_types for node in state.nodes.values()}
-    lacking = shortfall(job.members, fleet)
-    return f"{words}. More than all present nodes together: the job waits until {lacking} join"
+    if not ever:
+        lacking = shortfall(job.members, fleet)
+        words = f"{words}. More than all present nodes together: the job waits until {lacking} join"
+    return Outlook(now, ever, words)
+
+
+def _free(nodes: dict[str, NodeView]) -> dict[str, frozenset[str]]:
+    return {node.node_id: node.instance_types for node in nodes.values() if node.free}
 
 
 def _without(state: State, job_id: int) -> State:
-    return replace(
-        state,
-        queue={key: job for key, job in state.queue.items() if key != job_id},
-        waits={key: reason for key, reason in state.waits.items() if key != job_id},
-        head=None if state.head == job_id else state.head,
-    )
+    waits = state.waits
+    if job_id in waits:
+        waits = {key: reason for key, reason in waits.items() if key != job_id}
+    head = None if state.head == job_id else state.head
+    return replace(state, queue=state.queue.without(job_id), waits=waits, head=head)
 
 
 def _take(state: State, chosen: tuple[str, ...]) -> State:
     taken = {node_id: replace(state.nodes[node_id], free=False) for node_id in chosen}
-    return replace(state, nodes={**state.nodes, **taken})
+    return state.with_nodes({**state.nodes, **taken})

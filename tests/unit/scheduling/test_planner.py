@@ -6,7 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainshed_service.jobs.spec import Member
-from trainshed_service.scheduling import JobGone, JobQueued, NodeFree, NodeGone, Place, State, Wait, explain, step
+from trainshed_service.scheduling import (
+    JobGone,
+    JobQueued,
+    NodeFree,
+    NodeGone,
+    NodeTaken,
+    Place,
+    State,
+    Wait,
+    explain,
+    restore,
+    step,
+)
 
 C5, M5, ODD = "ml.c5.xlarge", "ml.m5.large", "ml.own.huge"
 
@@ -45,8 +57,8 @@ def test_first_come_a_smaller_job_does_not_overtake() -> None:
 def test_a_job_that_can_never_fit_is_told_and_blocks_nobody() -> None:
     state, decisions = run(node("a"), job(1, C5, C5), job(2, ODD), job(3, C5))
     assert [d.job.job_id for d in decisions if isinstance(d, Place)] == [3]
-    assert "waits until 1 more node for ml.c5.xlarge join" in state.waits[1]
-    assert "not a known instance type" in state.waits[2]
+    assert "waits until 1 more node for ml.c5.xlarge join" in str(explain(state, 1))
+    assert "not a known instance type" in str(explain(state, 2))
     state, _ = step(state, node("a"), 0.0)
     _, more = step(state, node("b"), 0.0)
     assert [d.job.job_id for d in more if isinstance(d, Place)] == [1]
@@ -67,6 +79,27 @@ def test_a_job_that_is_gone_lets_the_next_one_in() -> None:
     state, _ = run(node("a"), node("b"), job(1, C5), job(2, C5, C5), job(3, C5))
     _, more = step(state, JobGone(2), 0.0)
     assert [d.job.job_id for d in more if isinstance(d, Place)] == [3]
+
+
+def test_a_retried_job_goes_before_those_that_came_later() -> None:
+    state, _ = run(NodeTaken("a", frozenset()), NodeTaken("b", frozenset()), job(2, C5, C5), job(4, C5))
+    assert state.head == 2
+    state, decisions = step(state, job(1, C5), 0.0)
+    assert (state.head, list(state.queue)) == (1, [1, 2, 4])
+    assert [d.job_id for d in decisions if isinstance(d, Wait)] == [1]
+    _, decisions = step(state, node("a"), 0.0)
+    assert [d.job.job_id for d in decisions if isinstance(d, Place)] == [1]
+
+
+def test_a_new_job_costs_the_same_however_many_wait() -> None:
+    """It is put behind the others in the same storage, and the outlook of its kind is computed once."""
+    state, _ = run(node("a"), *(job(number, C5, C5) for number in range(1, 1001)))
+    outlook = state.outlook(state.queue[1])
+    following, decisions = step(state, job(1001, C5, C5), 0.0)
+    assert decisions == []
+    assert following.queue._ids is state.queue._ids
+    assert following.outlook(following.queue[1001]) is outlook
+    assert (len(state.queue), len(following.queue)) == (1000, 1001)
 
 
 TYPES = st.sampled_from([C5, M5, ODD])
@@ -132,3 +165,9 @@ def test_no_two_holders_all_or_nothing_and_conservation(script: list[tuple[str, 
         assert set(state.queue) == set(queued)
         assert set(state.nodes) == present
         assert {name for name, view in state.nodes.items() if not view.free} == set(holders)
+        seen = [
+            node(n, *v.instance_types) if v.free else NodeTaken(n, v.instance_types) for n, v in state.nodes.items()
+        ]
+        anew, decisions = restore([*seen, *state.queue.values()], 0.0)
+        assert not any(isinstance(decision, Place) for decision in decisions), "a step left what could be placed"
+        assert (anew.nodes, anew.queue, anew.head) == (state.nodes, state.queue, state.head)
