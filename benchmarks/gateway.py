@@ -35,8 +35,8 @@ from botocore.config import Config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.gateway import REGION, GatewayUnderTest, running_gateway  # noqa: E402
-from trainshed_service.embedded.store import EmbeddedStore  # noqa: E402
+from tests.support.gateway import REGION, GatewayUnderTest, running_gateway
+from trainshed_service.embedded.store import EmbeddedStore
 
 BUCKET = "bench"
 MIB = 1024 * 1024

@@ -177,7 +177,8 @@ def upgrade() -> None:
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.CheckConstraint(
-            "state IN ('queued', 'placed', 'downloading', 'training', 'stopping', 'uploading', 'completed', 'failed', 'stopped', 'deleting')",
+            "state IN ('queued', 'placed', 'downloading', 'training', 'stopping', 'uploading', 'completed', 'failed', "
+            "'stopped', 'deleting')",
             name="state_known",
         ),
         sa.CheckConstraint("instance_count >= 1", name="instances_positive"),

@@ -88,7 +88,8 @@ class Assignment(BaseModel):
     accelerators: int = Field(description="devices that the script sees; a stand-in's number where stand_in is true")
     stand_in: bool = Field(default=False, description="the type's accelerators are absent: CPU processes stand in")
     gang_secret: str | None = Field(
-        default=None, description="the same for all hosts of the attempt, and for nobody else: launchers' proof to peers"
+        default=None,
+        description="the same for all hosts of the attempt, and for nobody else: launchers' proof to peers",
     )
     deadline: float | None = Field(
         default=None, description="epoch seconds; the agent stops the job then by itself, service or no service"
