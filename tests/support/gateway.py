@@ -5,12 +5,8 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +15,16 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from tests.support.databases import make_database
+from tests.support.ports import free_port
+from tests.support.processes import start_process
 from trainshed_service.clock import SystemClock
 from trainshed_service.embedded.store import EmbeddedStore
 from trainshed_service.identity import Credentials, IdentityService, job_policy
-from trainshed_service.store import Database, migrate
+from trainshed_service.store import Database
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class GatewayUnderTest:
@@ -37,13 +35,13 @@ class GatewayUnderTest:
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         url = f"sqlite:///{home / 'trainshed.sqlite3'}"
-        migrate(url)
+        make_database(url)
         self.database = Database(url)
         self.identity = IdentityService(home, SystemClock())
         bootstrap = self.database.write_sync(lambda session: self.identity.bootstrap(session, ACCOUNT))
         self.admin = bootstrap.admin
         self.settings = settings
-        self.port = _free_port()
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,35 +53,11 @@ class GatewayUnderTest:
         return self.home / "gateway.log"
 
     def start(self) -> None:
-        environment = {
-            **os.environ,
-            "TRAINSHED_HOME": str(self.home),
-            "TRAINSHED_GATEWAY_PORT": str(self.port),
-            "TRAINSHED_ACCOUNT_ID": ACCOUNT,
-            "TRAINSHED_REGION": REGION,
-            **self.store.environment(),
-            **{f"TRAINSHED_{name.upper()}": value for name, value in self.settings.items()},
-        }
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "trainshed_service.s3"], env=environment, stdout=log, stderr=log
-            )
-        deadline = time.monotonic() + 30
-        while not self.answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(f"the gateway does not start:\n{self.log_path.read_text()}")
-            try:
-                self.process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                continue
-
-    def answers(self) -> bool:
-        try:
-            with _DIRECT.open(f"{self.endpoint}/-/health", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        store = {name.removeprefix("TRAINSHED_"): value for name, value in self.store.environment().items()}
+        own = {"home": self.home, "gateway_port": self.port, "account_id": ACCOUNT, "region": REGION}
+        self.process = start_process(
+            "trainshed_service.s3", {**own, **store, **self.settings}, self.log_path, f"{self.endpoint}/-/health"
+        )
 
     def kill(self) -> None:
         assert self.process is not None
@@ -140,9 +114,3 @@ def running_gateway(store: EmbeddedStore, home: Path, **settings: str) -> Iterat
         yield gateway
     finally:
         gateway.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import boto3
-import httpx
 from botocore.config import Config
 from sqlalchemy import select
 
+from tests.support.databases import make_database
 from tests.support.ports import free_port
-from tests.support.wait import wait_until
+from tests.support.processes import start_process
 from trainshed_service.clock import SystemClock
 from trainshed_service.identity import IdentityService
 from trainshed_service.jobs.states import AWS_STATUS, JobState
 from trainshed_service.scheduling.placement import log_stream_epoch, stream_name
 from trainshed_service.settings import Settings
-from trainshed_service.store import Database, migrate
+from trainshed_service.store import Database
 from trainshed_service.store.models import Agent, Attempt, Cluster, Instance, Job, Node, User
 
 AGENT_KEY = "agent-key-of-a-test"
@@ -37,7 +35,7 @@ class LocalService:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         home.mkdir(parents=True, exist_ok=True)
         for url in (self.settings.resolved_database_url, self.settings.resolved_logs_database_url):
-            migrate(url)
+            make_database(url)
         self._identity = IdentityService(home, SystemClock())
         self.control = Database(self.settings.resolved_database_url)
         self.bootstrap = self.control.write_sync(self._identity.bootstrap)
@@ -69,30 +67,13 @@ class LocalService:
     def start(self, part: str) -> None:
         """`api` or `logs`; returns when it answers."""
         settings = self.settings
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINSHED_")} | {
-            "TRAINSHED_HOME": str(settings.home),
-            "TRAINSHED_PORT": str(settings.port),
-            "TRAINSHED_INGEST_PORT": str(settings.ingest_port),
-            "TRAINSHED_GATEWAY_PORT": str(settings.gateway_port),
-            "TRAINSHED_ACCOUNT_ID": settings.account_id,
-        }
-        output = settings.home / f"{part}.log"
-        with output.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", f"trainshed_service.{part}"], env=environment, stdout=log, stderr=log
-            )
-        self._processes[part] = process
-        url = self.url if part == "api" else self.ingest_url
-
-        def answers() -> bool:
-            if process.poll() is not None:
-                raise AssertionError(f"{part} ended with {process.returncode}: {output.read_text()[-4000:]}")
-            try:
-                return httpx.get(url + "/healthz", timeout=5).status_code == 200
-            except httpx.HTTPError:
-                return False
-
-        wait_until(answers, timeout=60, what=f"{part} answers")
+        names = ("home", "port", "ingest_port", "gateway_port", "account_id")
+        self._processes[part] = start_process(
+            f"trainshed_service.{part}",
+            {name: getattr(settings, name) for name in names},
+            settings.home / f"{part}.log",
+            (self.url if part == "api" else self.ingest_url) + "/healthz",
+        )
 
     def kill(self, part: str, number: signal.Signals = signal.SIGKILL) -> int:
         process = self._processes.pop(part)

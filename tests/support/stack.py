@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +11,10 @@ from typing import Any
 
 import boto3
 
+from tests.support.processes import plain_environment
 from trainshed_service.embedded.home import Home
+
+__all__ = ["REPOSITORY", "TRAINSHED", "CommandFailed", "Stack", "plain_environment", "run"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAINSHED = Path(sys.executable).with_name("trainshed")
@@ -42,11 +44,6 @@ def run(
     if check and completed.returncode != 0:
         raise CommandFailed(completed)
     return completed
-
-
-def plain_environment() -> dict[str, str]:
-    """This process's environment without anything that points AWS clients somewhere."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRAINSHED_"))}
 
 
 @dataclass
