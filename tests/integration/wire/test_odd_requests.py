@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.integration.wire.serving import REGION, Served, serving
+from tests.support.depth import examples
 from trainshed_service import iam, sagemaker, sts
 from trainshed_service.wire import Context
 
@@ -67,7 +68,7 @@ words = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=12)
 names = st.one_of(st.sampled_from(sorted(sagemaker.OPERATIONS)), words)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(100))
 @given(body=bodies, name=names)
 def test_json(served: Served, client: httpx.Client, body: bytes, name: str) -> None:
     ran.clear()
@@ -82,7 +83,7 @@ def test_json(served: Served, client: httpx.Client, body: bytes, name: str) -> N
     assert ran == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     body=st.one_of(
         st.binary(max_size=60),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import examples
 from trainshed_service.jobs.gang import GangView, HostView, StepKind, next_step
 from trainshed_service.jobs.states import ATTEMPT_TRANSITIONS, AttemptState
 from trainshed_worker.protocol import FailureCause, InstanceFailure, Phase
@@ -58,7 +59,7 @@ def test_a_host_that_never_accepted_holds_up_nothing() -> None:
 HOST_ACTIONS = st.tuples(st.integers(0, 2), st.sampled_from(["go", "fail", "lose"]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(1, 3), st.lists(HOST_ACTIONS, max_size=30))
 def test_any_history_keeps_the_table_and_comes_to_an_end(size: int, script: list[tuple[int, str]]) -> None:
     view = gang(S.PREPARING, *([None] * size))

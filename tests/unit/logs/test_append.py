@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import examples
 from tests.unit.logs.batches import NOW_MS, batch, line, read_all
 from trainshed_service.clock import ManualClock
 from trainshed_service.logs import LogStore, UnknownStream, chunks
@@ -120,7 +121,7 @@ SENDS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SENDS)
 def test_any_split_doubled_overlapping_and_reordered_sending_gives_each_line_once(
     database: Database, sends: list[tuple[int, int, bool, bool]]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import examples
 from tests.unit.logs.batches import NOW_MS, batch, line, read_all
 from trainshed_service.clock import ManualClock
 from trainshed_service.logs import InvalidToken, LogStore, UnknownStream
@@ -97,7 +98,7 @@ async def test_an_unknown_stream_is_named(store: LogStore) -> None:
         await store.get_events("job/algo-7-100")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.integers(1, 700), min_size=1, max_size=6),
     limit=st.integers(40, 800),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import examples
 from trainshed_service.s3 import bodies
 from trainshed_service.wire.errors import ApiError
 from trainshed_service.wire.signature_errors import SignatureError
@@ -97,7 +98,7 @@ def test_signed_chunks_decode_whatever_the_pieces(chunks: list[bytes], cuts: lis
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=4), cut_lists, st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 def test_one_changed_byte_is_found(chunks: list[bytes], cuts: list[int], draw: st.DataObject) -> None:
     body = bytearray(encode(chunks))
     at = draw.draw(st.integers(0, len(body) - 3))  # the last line break may be missing, it says nothing

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import examples
 from trainshed_service.sagemaker import OPERATIONS, support, validate
 from trainshed_service.wire.errors import ApiError
 
@@ -304,7 +305,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data(), operation=st.just("CreateTrainingJob"))
 def test_damaged_requests_never_raise_anything_else(data: st.DataObject, operation: str) -> None:
     request = copy.deepcopy(VALID)
@@ -328,7 +329,7 @@ def test_damaged_requests_never_raise_anything_else(data: st.DataObject, operati
             json.dumps(error.message)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(50))
 @given(operation=st.sampled_from(sorted(OPERATIONS)), request_=json_values)
 def test_garbage_never_raises_anything_else(operation: str, request_: Any) -> None:
     try:

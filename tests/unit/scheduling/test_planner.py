@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import examples
 from trainshed_service.jobs.spec import Member
 from trainshed_service.scheduling import (
     JobGone,
@@ -113,7 +114,7 @@ EVENTS = st.one_of(
 NODE_TYPES: list[tuple[str, ...]] = [(), (), (C5,), (M5, C5), (ODD,), ()]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.lists(EVENTS, max_size=40))
 def test_no_two_holders_all_or_nothing_and_conservation(script: list[tuple[str, object]]) -> None:
     state = State()
