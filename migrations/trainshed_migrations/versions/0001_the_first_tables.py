@@ -44,6 +44,7 @@ def upgrade() -> None:
         sa.Column("message", sa.Text(), nullable=False),
         sa.Column("data", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
     )
     with op.batch_alter_table("events", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_events_subject"), ["subject"], unique=False)
@@ -73,6 +74,7 @@ def upgrade() -> None:
         sa.Column("last_ingest_ms", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
+        sqlite_autoincrement=True,
     )
     with op.batch_alter_table("log_streams", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_log_streams_job_name"), ["job_name"], unique=False)
@@ -189,6 +191,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("arn"),
         sa.UniqueConstraint("name"),
+        sqlite_autoincrement=True,
     )
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.create_index("jobs_by_creation", ["created_at", "id"], unique=False)

@@ -27,6 +27,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from trainshed_service.jobs.states import AttemptState, ClusterState, JobState, NodeState
 
+NEVER_REUSED = {"sqlite_autoincrement": True}
+"""Numbers that others remember (answers kept in memory, cursors of readers) are not given to a second row once the
+first was deleted, which SQLite otherwise does with the highest one."""
+
 
 def _one_of(column: str, states: type[StrEnum]) -> CheckConstraint:
     words = ", ".join(f"'{state.value}'" for state in states)
@@ -118,6 +122,7 @@ class Job(Base):
         Index("jobs_by_status", "status", "created_at", "id"),
         Index("jobs_by_modification", "modified_at", "id"),
         Index("jobs_by_state", "state", "id"),
+        NEVER_REUSED,
     )
 
 
@@ -254,6 +259,8 @@ class Event(Base):
     message: Mapped[str] = mapped_column(Text)
     data: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
 
+    __table_args__ = (NEVER_REUSED,)
+
 
 class LogStream(Base):
     """One CloudWatch stream: `<job>/algo-N-<epoch>` of `/aws/sagemaker/TrainingJobs`."""
@@ -268,6 +275,8 @@ class LogStream(Base):
     first_ms: Mapped[int | None] = mapped_column(BigInteger)
     last_ms: Mapped[int | None] = mapped_column(BigInteger)
     last_ingest_ms: Mapped[int | None] = mapped_column(BigInteger)
+
+    __table_args__ = (NEVER_REUSED,)
 
 
 class LogChunk(Base):

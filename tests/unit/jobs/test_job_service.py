@@ -194,6 +194,18 @@ async def test_stop_and_delete_answer_by_state(core: Core) -> None:
     await create(core, "life")
 
 
+@pytest.mark.parametrize("second", ["other", "first"])
+async def test_a_job_made_after_another_was_deleted_is_described_as_itself(core: Core, second: str) -> None:
+    jobs = core.services.jobs
+    await create(core, "first", HyperParameters={"of": "the first"})
+    assert (await jobs.describe("first"))["HyperParameters"] == {"of": "the first"}
+    await jobs.stop("first")
+    await jobs.delete("first")
+    await create(core, second, HyperParameters={"of": "the second"})
+    described = await jobs.describe(second)
+    assert (described["TrainingJobName"], described["HyperParameters"]) == (second, {"of": "the second"})
+
+
 async def test_the_grants_of_a_job_are_its_own_prefixes(core: Core) -> None:
     policy = policy_of(
         request(
