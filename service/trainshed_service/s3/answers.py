@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable
 from xml.sax.saxutils import escape
@@ -47,22 +48,31 @@ _NOT_FORWARDED = _HOP_BY_HOP | frozenset(
     ]
 )
 _NOT_ANSWERED = _HOP_BY_HOP | {"server", "date", "set-cookie"}
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]{1,256}\Z")
 
 
 def request_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """All headers of a request by lower-case name; equal names are joined by commas.
+    """All headers of a request by name (lower-case already); equal names are joined by commas.
 
     Raises ApiError(InvalidArgument) for values that are not UTF-8 or hold control characters.
     """
     found: dict[str, str] = {}
     for name, value in pairs:
-        lower = name.lower()
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise ApiError("InvalidArgument", f"The header '{lower[:64]}' is not UTF-8.", 400) from None
-        found[lower] = f"{found[lower]},{value}" if lower in found else value
+        if not (value.isascii() and value.isprintable()):
+            check_header(name, value)
+        found[name] = f"{found[name]},{value}" if name in found else value
     return found
+
+
+def check_header(name: str, value: str) -> None:
+    """Raise ApiError(InvalidArgument) for what cannot stand in a head: it could end the head, or begin another."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ApiError("InvalidArgument", f"The header '{name[:64]}' is not UTF-8.", 400) from None
+    if _CONTROL.search(value) or not _TOKEN.match(name):
+        raise ApiError("InvalidArgument", f"The header '{name[:64]}' holds control characters.", 400)
 
 
 def forwarded(headers: dict[str, str]) -> dict[str, str]:
@@ -80,12 +90,11 @@ def forwarded(headers: dict[str, str]) -> dict[str, str]:
 
 
 def answered(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The headers of the store's answer that go on to the client, by lower-case name."""
+    """The headers of the store's answer (lower-case names) that go on to the client."""
     kept: dict[str, str] = {}
     for name, value in pairs:
-        lower = name.lower()
-        if lower not in _NOT_ANSWERED and not lower.startswith(("seaweed-", "x-seaweedfs-")):
-            kept[lower] = f"{kept[lower]},{value}" if lower in kept else value
+        if name not in _NOT_ANSWERED and not name.startswith(("seaweed-", "x-seaweedfs-")):
+            kept[name] = f"{kept[name]},{value}" if name in kept else value
     kept.setdefault("x-amz-request-id", new_request_id())
     return kept
 

@@ -16,8 +16,7 @@ import hmac
 import re
 from collections.abc import AsyncIterator
 
-import aiohttp
-
+from trainshed_service.s3.flow import ByteStream
 from trainshed_service.wire.errors import ApiError
 from trainshed_service.wire.signature_errors import AuthFailure, Framing, SignatureError
 
@@ -29,12 +28,10 @@ _CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=([0-9a-f]{64}
 Source = AsyncIterator[bytes]
 
 
-async def as_received(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def as_received(content: ByteStream | None) -> AsyncIterator[bytes]:
     """The pieces of a stream as the socket gave them: not joined, so not copied."""
-    while not content.at_eof():
-        piece, _ = await content.readchunk()
-        if piece:
-            yield piece
+    while content is not None and (piece := await content.piece()):
+        yield piece
 
 
 def incomplete() -> ApiError:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import xml.etree.ElementTree as ET
 
-import aiohttp
-
 from trainshed_service.clock import Clock, SystemClock
 from trainshed_service.s3.signing import UNSIGNED_PAYLOAD
-from trainshed_service.s3.upstream import Store
+from trainshed_service.s3.upstream import Store, StoreGone
 from trainshed_service.settings import Settings
 from trainshed_service.wire.errors import ApiError
 
@@ -58,7 +56,7 @@ class StoreProbe:
                     return answer.status, await answer.read()
                 finally:
                     answer.release()
-        except (TimeoutError, aiohttp.ClientError, ApiError) as error:
+        except (TimeoutError, StoreGone, ApiError) as error:
             raise ProbeError(f"the object store does not answer: {error}") from error
 
 

@@ -14,21 +14,19 @@ from urllib.parse import urlsplit
 
 import structlog
 import uvloop
-from aiohttp import web
 
 from trainshed_service.clock import Clock, SystemClock
 from trainshed_service.identity import IdentityService
+from trainshed_service.s3.access_log import AccessLog
 from trainshed_service.s3.authorization import CACHE_SECONDS, CallerDirectory
 from trainshed_service.s3.gateway import Gateway
+from trainshed_service.s3.http_server import HttpServer
 from trainshed_service.s3.sse import SseEditor, SseMode
 from trainshed_service.s3.upstream import Store
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 
 DRAIN_SECONDS = 10.0
-_IDLE_SECONDS = 75.0
-_READ_BUFFER = 256 * 1024
-_BACKLOG = 1024
 
 log = structlog.get_logger(__name__)
 
@@ -38,15 +36,15 @@ class RunningGateway:
     """A gateway that listens; `close` ends it."""
 
     port: int
-    _server: web.Server
-    _listener: asyncio.Server
+    _server: HttpServer
+    _access_log: AccessLog
     _store: Store
     _database: Database
 
     async def close(self) -> None:
-        self._listener.close()
-        await self._server.shutdown(DRAIN_SECONDS)
+        await self._server.close(DRAIN_SECONDS)
         await self._store.close()
+        self._access_log.flush()
         self._database.close()
 
 
@@ -64,30 +62,21 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Runni
         raise ValueError(f"TRAINSHED_SSE_MODE is '{settings.sse_mode}', it must be aes or strip") from None
     database = Database(settings.resolved_database_url, readers=2)
     store = Store(settings, clock)
+    access_log = AccessLog(sys.stdout)
     identity = IdentityService(settings.home, clock, cache_seconds=CACHE_SECONDS)
     gateway = Gateway(
         store=store,
         callers=CallerDirectory(identity, database),
         sse=SseEditor(mode, f"arn:aws:kms:{settings.region}:{settings.account_id}:alias/aws/s3"),
         clock=clock,
+        access_log=access_log,
         account_id=settings.account_id,
         region=settings.region,
         base_hosts=base_hosts(settings),
     )
-    server = web.Server(
-        gateway.handle,
-        keepalive_timeout=_IDLE_SECONDS,
-        auto_decompress=False,
-        access_log=None,
-        read_bufsize=_READ_BUFFER,
-        max_line_size=32 * 1024,
-        max_field_size=32 * 1024,
-        lingering_time=10.0,
-    )
-    loop = asyncio.get_running_loop()
-    listener = await loop.create_server(server, settings.host, settings.gateway_port, backlog=_BACKLOG)
-    port = listener.sockets[0].getsockname()[1]
-    return RunningGateway(port, server, listener, store, database)
+    server = HttpServer(gateway.handle)
+    port = await server.listen(settings.host, settings.gateway_port)
+    return RunningGateway(port, server, access_log, store, database)
 
 
 def base_hosts(settings: Settings) -> list[str]:
