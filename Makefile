@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format lock bench bench-api bench-gateway clean
+.PHONY: help install demo test lint format lock bench bench-api bench-gateway bench-latency clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -11,7 +11,7 @@ help:
 	@echo "make demo      train a small GPT on two instances, end to end, on this machine"
 	@echo "make test      install, then run every test"
 	@echo "make lint      ruff and mypy"
-	@echo "make bench     figures: API rates beside moto, and the S3 gateway's throughput"
+	@echo "make bench     figures: API rates beside moto, the S3 gateway's throughput, latency under an upload"
 	@echo "make lock      write down the versions that are installed now"
 
 install:
@@ -36,10 +36,13 @@ format: install
 lock:
 	@$(PYTHON) scripts/lock.py
 
-bench: bench-api bench-gateway
+bench: bench-api bench-gateway bench-latency
 
 bench-api bench-gateway: bench-%: install
 	$(PYTHON) -m benchmarks.$* $(BENCH_ARGS)
+
+bench-latency: install
+	$(PYTHON) -m benchmarks.bench_latency_under_upload $(BENCH_ARGS)
 
 clean:
 	rm -rf .venv .envs build *.egg-info

@@ -107,6 +107,15 @@ def test_a_requirement_that_does_not_exist_shows_pips_own_words(stack: Stack, bu
     assert "requirements.txt" in described["FailureReason"] and "no-such-folder" in described["FailureReason"]
 
 
+def test_a_jobs_own_package_index_is_asked(stack: Stack, bucket: str, job_name: str):
+    files = {"t.py": "print('never')\n", "requirements.txt": "a-package-of-this-team==1.0\n"}
+    environment = {"PIP_INDEX_URL": "http://index.invalid/simple", "PIP_RETRIES": "0"}
+    run_script(stack, bucket, job_name, files, "t.py", Environment=environment)
+    described = wait_for_end(stack, job_name, timeout=60)
+    assert described["TrainingJobStatus"] == "Failed" and "requirements.txt" in described["FailureReason"]
+    assert any("http://index.invalid/simple" in line for line in log_lines(stack, job_name)["algo-1"])
+
+
 @pytest.mark.parametrize("missing", ["bucket", "prefix"])
 def test_input_that_does_not_exist_is_refused_at_create(stack: Stack, bucket: str, job_name: str, missing: str):
     uri = f"s3://{bucket}/{job_name}/nothing-here" if missing == "prefix" else f"s3://{job_name}/x"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.fixtures import job_name
-from tests.support.parts import PARTS, parts_of
+from tests.support.parts import PARTS, parts_of, wait_until_up
 from tests.support.stack import Stack
 from trainshed_service.embedded.home import Home
 
@@ -31,5 +31,6 @@ def stack(chaos_stack: Stack) -> Stack:
         chaos_stack.down()
         return Stack.up(chaos_stack.home, settings=SETTINGS)
     if Home(chaos_stack.home).read().main_url != chaos_stack.env["AWS_ENDPOINT_URL"]:
-        return Stack.at(chaos_stack.home)
+        chaos_stack = Stack.at(chaos_stack.home)
+    wait_until_up(chaos_stack)
     return chaos_stack

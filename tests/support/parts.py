@@ -11,7 +11,7 @@ import psutil
 
 from tests.support.stack import Stack
 from tests.support.wait import wait_until
-from trainshed_service.embedded import pids
+from trainshed_service.embedded import health, pids
 from trainshed_service.embedded.home import Home
 
 PARTS = ("store", "gateway", "ingest", "api", "agent")
@@ -43,7 +43,7 @@ def supervisor_of(stack: Stack) -> pids.ProcessId:
 
 
 def outage(stack: Stack, parts: list[str], seconds: float) -> None:
-    """Kill the parts and keep them away for so long; returns when other processes have taken their places.
+    """Kill the parts and keep them away for so long; returns when others have taken their places and answer.
 
     The supervisor is halted meanwhile, since it would start them again at once.
     """
@@ -62,3 +62,16 @@ def outage(stack: Stack, parts: list[str], seconds: float) -> None:
         return all(part in now and now[part] != before[part] for part in parts)
 
     wait_until(replaced, timeout=60, what=f"{parts} are started again")
+    wait_until_up(stack)
+
+
+def wait_until_up(stack: Stack) -> None:
+    """All parts live and answer."""
+    ports = Home(stack.home).read().ports
+
+    def up() -> bool:
+        return set(parts_of(stack.home)) == set(PARTS) and all(
+            health.answers(ports[name]) for name in ("main", "gateway", "ingest")
+        )
+
+    wait_until(up, timeout=90, what=f"all parts in {stack.home} answer")
