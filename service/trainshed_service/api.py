@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 
 from trainshed_service.clock import Clock, SystemClock
 from trainshed_service.core import Core, build_core
+from trainshed_service.dashboard import claims, create_dashboard
 from trainshed_service.logging_setup import configure_logging
 from trainshed_service.nodes import agent_routes
 from trainshed_service.operations import all_operations
@@ -41,6 +42,7 @@ class Api:
         self._wire: AsgiApp | None = None
         self._agents: AsgiApp | None = None
         self._rest: AsgiApp | None = None
+        self._dashboard: AsgiApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -60,6 +62,8 @@ class Api:
         assert self._wire is not None and self._agents is not None
         path: str = scope["path"]
         ours = path == "/healthz" or path.startswith(("/agent/v1/", *_REST_PATHS))
+        if not ours and self._dashboard is not None and claims(scope):
+            return self._dashboard
         if not ours or _is_s3(scope):
             return self._wire
         if path == "/healthz":
@@ -96,6 +100,7 @@ class Api:
         self._wire = create_wire_app(services, all_operations(), s3=self._s3)
         self._agents = Starlette(routes=agent_routes(services.nodes))
         self._rest = _rest_app(core)
+        self._dashboard = create_dashboard(services)
         await services.nodes.start()
         _log.info("api.started", host=self.settings.host, port=self.settings.port, account=core.account_id)
 

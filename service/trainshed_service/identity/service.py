@@ -23,6 +23,7 @@ from trainshed_service.identity.cache import KeyCache
 from trainshed_service.identity.policy import check_policy
 from trainshed_service.identity.principal import Credentials, KeyRecord, Principal
 from trainshed_service.identity.sealing import SecretBox, load_or_create_key
+from trainshed_service.identity.sessions import Sessions, key_origin, token_origin
 from trainshed_service.store import Database
 from trainshed_service.store.models import AccessKey, BearerToken, Meta, Role, User
 from trainshed_service.wire.errors import ApiError
@@ -56,6 +57,7 @@ class IdentityService:
         self._account_id: str | None = None
         self._known_roles: set[str] = set()
         self.page_tokens = PageTokens(self._box.derive("page-tokens"))
+        self.sessions = Sessions(clock, self._principal_of)
 
     def derive_key(self, purpose: str) -> bytes:
         """32 bytes for another purpose, stable over restarts."""
@@ -110,6 +112,7 @@ class IdentityService:
 
     def deactivate_access_key(self, session: Session, access_key_id: str) -> None:
         session.execute(update(AccessKey).where(AccessKey.id == access_key_id).values(active=False))
+        self.sessions.end_of_origin(session, key_origin(access_key_id))
         self._cache.forget(access_key_id)
 
     def issue_job_key(
@@ -235,13 +238,17 @@ class IdentityService:
         row = session.get(BearerToken, _hash(token))
         if row is None or (row.expires_at is not None and row.expires_at <= self._clock.now()):
             return None
-        user = session.get(User, row.user_id)
-        return None if user is None else self._user_principal(self.account_id(session), user)
+        return self._principal_of(session, row.user_id)
 
     def revoke_bearer_token(self, session: Session, token: str) -> None:
         session.execute(delete(BearerToken).where(BearerToken.token_hash == _hash(token)))
+        self.sessions.end_of_origin(session, token_origin(token))
 
     # -- inner -------------------------------------------------------------------------------------------------
+
+    def _principal_of(self, session: Session, user_id: int) -> Principal | None:
+        user = session.get(User, user_id)
+        return None if user is None else self._user_principal(self.account_id(session), user)
 
     def _user_principal(self, account: str, user: User) -> Principal:
         if user.is_admin:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from trainshed_service.identity import Principal, allows
+from trainshed_service.rest.cookies import session_cookie
 from trainshed_service.services import Services
 from trainshed_service.wire import sigv4
 from trainshed_service.wire.errors import ApiError
@@ -49,11 +50,23 @@ async def authenticate(request: Request) -> Caller:
             raise Unauthenticated("UnrecognizedClientException", "The bearer token is not known or has run out.")
         return Caller(principal, services, body)
     if not scheme and "X-Amz-Signature" not in request.query_params:
+        principal = await _by_session(request, services)
+        if principal is not None:
+            return Caller(principal, services, body)
         raise Unauthenticated(
             "MissingAuthenticationTokenException",
             "Sign the request with AWS Signature Version 4, or send `Authorization: Bearer <token>`.",
         )
     return Caller(await _verify(request, services, body), services, body)
+
+
+async def _by_session(request: Request, services: Services) -> Principal | None:
+    """The person whose dashboard reads here. Only reads: a cookie comes along with forged requests too."""
+    token = request.cookies.get(session_cookie(services))
+    if not token or request.method not in ("GET", "HEAD") or request.headers.get("sec-fetch-site") == "cross-site":
+        return None
+    sessions = services.identity.sessions
+    return await services.database.read(lambda session: sessions.authenticate(session, token))
 
 
 async def _verify(request: Request, services: Services, body: bytes) -> Principal:

@@ -1,4 +1,4 @@
-"""`/v1/nodes`, `/v1/roles`, `/v1/whoami`: what the installation has, and who asks."""
+"""`/v1/nodes`, `/v1/roles`, `/v1/whoami`, `/v1/login-links`: what the installation has, who asks, and a way in."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
+from trainshed_service.identity import LINK_SECONDS, token_origin
 from trainshed_service.rest import calls
 from trainshed_service.rest.auth import Caller, authenticate
 from trainshed_service.store.tables import agents, attempts, instances, jobs, nodes
+from trainshed_service.wire.errors import ApiError
 
 router = APIRouter(tags=["installation"])
 Authenticated = Annotated[Caller, Depends(authenticate)]
@@ -22,7 +24,7 @@ async def list_nodes(request: Request, caller: Authenticated) -> Response:
     """The slots of all agents, what each holds, and the machine that it is on."""
     calls.refuse_unknown(request.query_params.multi_items(), [])
     caller.require("trainshed:ListNodes")
-    return JSONResponse({"nodes": await caller.services.database.read(_read_nodes)})
+    return JSONResponse({"nodes": await caller.services.database.read(read_nodes)})
 
 
 @router.get("/v1/roles")
@@ -56,7 +58,25 @@ async def whoami(request: Request, caller: Authenticated) -> Response:
     )
 
 
-def _read_nodes(session: Session) -> list[dict[str, Any]]:
+@router.post("/v1/login-links", status_code=201)
+async def create_login_link(request: Request, caller: Authenticated) -> Response:
+    """A link that logs its opener in to the dashboard as the caller: once, within five minutes."""
+    calls.refuse_unknown(request.query_params.multi_items(), [])
+    user_id = caller.principal.user_id
+    if user_id is None:
+        raise ApiError("AccessDeniedException", "Only users log in to the dashboard, not jobs.", 403)
+    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+    origin = token_origin(credential.strip()) if scheme.lower() == "bearer" else f"user-{user_id}"
+    services = caller.services
+    token = await services.database.write(
+        lambda session: services.identity.sessions.issue_link(session, user_id, origin)
+    )
+    url = f"{services.settings.resolved_public_url}/login?once={token}"
+    return JSONResponse({"url": url, "expiresAt": services.clock.now() + LINK_SECONDS}, status_code=201)
+
+
+def read_nodes(session: Session) -> list[dict[str, Any]]:
+    """Every slot with its state, its machine and the job on it, ordered by machine and slot."""
     held = (
         select(instances.c.node_id, instances.c.host, instances.c.instance_type, jobs.c.name)
         .join(attempts, attempts.c.id == instances.c.attempt_id)

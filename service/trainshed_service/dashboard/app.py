@@ -1,0 +1,110 @@
+"""The dashboard as an ASGI application: its routes, who may see them, and its errors as pages.
+
+Invariant: every page but the login runs only for a person with a session; whoever has none is sent to the login and
+comes back to where they wanted to go.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from trainshed_service.dashboard.job import JobPage
+from trainshed_service.dashboard.lists import ListPages
+from trainshed_service.dashboard.login import Login, login_url
+from trainshed_service.dashboard.pages import Pages
+from trainshed_service.dashboard.security import Csrf, SecureHeaders
+from trainshed_service.dashboard.visitor import Visitor
+from trainshed_service.rest.cookies import session_cookie
+from trainshed_service.services import Services
+from trainshed_service.wire.errors import ApiError
+from trainshed_service.wire.http import AsgiApp
+
+_log = structlog.get_logger(__name__)
+Handler = Callable[[Request], Awaitable[Response]]
+PageHandler = Callable[[Request, Visitor], Awaitable[Response]]
+
+
+def create_dashboard(services: Services) -> AsgiApp:
+    """Serves what `routing.claims` gives it."""
+    pages = Pages()
+    csrf = Csrf(services)
+    login = Login(services, pages, csrf)
+    lists = ListPages(services, pages)
+    job = JobPage(services, pages, csrf)
+
+    def seen(handler: PageHandler) -> Handler:
+        async def page(request: Request) -> Response:
+            token = request.cookies.get(session_cookie(services))
+            sessions = services.identity.sessions
+            principal = (
+                await services.database.read(lambda session: sessions.authenticate(session, token)) if token else None
+            )
+            if token is None or principal is None:
+                if "x-live" in request.headers:  # a script asks: it goes to the login itself
+                    return Response(status_code=401)
+                return RedirectResponse(login_url(request) if request.method != "POST" else "/login", 303)
+            return await handler(request, Visitor(principal, token, csrf.token(token)))
+
+        return page
+
+    async def home(_request: Request) -> Response:
+        return RedirectResponse("/jobs", 303)
+
+    async def static(request: Request) -> Response:
+        return pages.static(request.path_params["version"], request.path_params["name"])
+
+    async def icon(_request: Request) -> Response:
+        return pages.static(pages.version, "icon.svg")
+
+    def refusal(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        is_absent = error.message == "Requested resource not found."
+        status = 404 if is_absent else error.status
+        text = "There is no such job: it was never there, or it was deleted." if is_absent else error.message
+        return pages.render("error.html", status=status, code=status, message=text)
+
+    def http_error(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        words = "There is no such page." if error.status_code == 404 else str(error.detail)
+        return pages.render("error.html", status=error.status_code, code=error.status_code, message=words)
+
+    def fault(request: Request, error: Exception) -> Response:
+        request_id = str(uuid.uuid4())
+        _log.error("dashboard.failed", path=request.url.path, request_id=request_id, exc_info=error)
+        words = f"Something went wrong in the service. Its log has it under {request_id}."
+        return pages.render("error.html", status=500, code=500, message=words)
+
+    def gone(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=400)  # nobody is there to read it
+
+    routes = [
+        Route("/", home),
+        Route("/login", login.form),
+        Route("/login", login.submit, methods=["POST"]),
+        Route("/logout", login.logout, methods=["POST"]),
+        Route("/jobs", seen(lists.jobs)),
+        Route("/nodes", seen(lists.nodes)),
+        Route("/jobs/{name}", seen(job.page)),
+        Route("/jobs/{name}/log", seen(job.log)),
+        Route("/jobs/{name}/stop", seen(job.stop), methods=["POST"]),
+        Route("/static/{version}/{name}", static),
+        Route("/favicon.ico", icon),
+    ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            ApiError: refusal,
+            HTTPException: http_error,
+            ClientDisconnect: gone,
+            Exception: fault,
+        },
+    )
+    return SecureHeaders(app)
