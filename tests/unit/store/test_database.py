@@ -1,24 +1,19 @@
 """What every room relies on when it writes and reads."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, func, select
+from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from trainshed_service.store import Database, DatabaseClosed
-from trainshed_service.store.models import Base, Meta
+from trainshed_service.store.models import Meta
 
 
 @pytest.fixture
-def database(tmp_path: Path):
-    url = f"sqlite:///{tmp_path / 'a file.sqlite3'}"
-    engine = create_engine(url)
-    Base.metadata.create_all(engine)
-    engine.dispose()
-    database = Database(url)
+def database(database_url: str):
+    database = Database(database_url)
     yield database
     database.close()
 

@@ -1,12 +1,14 @@
 """The migrated schema is the one that the models say, on every database kind that there is a server for."""
 
-import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from tests.support.postgres import PostgresServer
 from trainshed_service.store import migrate
 from trainshed_service.store.database import make_engine
 from trainshed_service.store.models import Base
@@ -30,10 +32,18 @@ def test_sqlite_matches_the_models_also_when_migrated_twice(tmp_path: Path) -> N
     assert differences(url) == []
 
 
-@pytest.mark.skipif(
-    "TRAINSHED_TEST_POSTGRES" not in os.environ, reason="needs TRAINSHED_TEST_POSTGRES, the URL of an empty database"
-)
-def test_postgresql_matches_the_models() -> None:
-    url = os.environ["TRAINSHED_TEST_POSTGRES"]
+@pytest.mark.needs("postgres")
+def test_postgresql_matches_the_models_also_when_migrated_twice(postgres: PostgresServer) -> None:
+    url = postgres.new_database(migrated=False)
     migrate(url)
+    migrate(url)
+    assert differences(url) == []
+
+
+@pytest.mark.needs("postgres")
+def test_two_that_migrate_at_once_take_turns(postgres: PostgresServer) -> None:
+    url = postgres.new_database(migrated=False)
+    code = "import sys; from trainshed_service.store import migrate; migrate(sys.argv[1])"
+    both = [subprocess.Popen([sys.executable, "-c", code, url]) for _ in range(2)]
+    assert [process.wait(120) for process in both] == [0, 0]
     assert differences(url) == []
