@@ -8,6 +8,7 @@ Run by `make install` with a Python that `check_machine.py` chose. Only the stan
 """
 
 import argparse
+import compileall
 import hashlib
 import json
 import os
@@ -25,6 +26,8 @@ STAMP = VENV / ".trainshed-stamp"
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 PROJECT = ROOT / "pyproject.toml"
 EXTRAS = "service,worker,runtime,dev"
+SITE = VENV / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+SOURCES = tuple(ROOT / name for name in ("service", "worker", "runtime", "migrations"))
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -39,7 +42,9 @@ def main() -> int:
     try:
         if parser.parse_args().force or not is_current():
             install()
+            compile_sources(SITE)
             print(f"installed in {time.monotonic() - started:.0f} s; the command is .venv/bin/trainshed")
+        compile_sources(*SOURCES)
     except InstallError as error:
         print(f"installation failed: {error}", file=sys.stderr)
         return 1
@@ -82,6 +87,13 @@ def python_version(python: Path) -> "tuple[int, ...] | None":
     code = "import sys; print(*sys.version_info[:2])"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else None
+
+
+def compile_sources(*folders: Path) -> None:
+    """Byte code for what lacks it, also where pip and Python are told to write none: jobs see these folders read-only,
+    and without byte code each process that imports torch would start seconds later. What is current stays."""
+    for folder in folders:
+        compileall.compile_dir(folder, quiet=2)  # a library may hold files for other Pythons
 
 
 def torch_version() -> str:

@@ -12,8 +12,8 @@ from trainshed_service.embedded.home import Home, HomeConfig
 SERVICE_PARTS = ("gateway", "ingest", "api")
 _MODULES = {"gateway": "trainshed_service.s3", "ingest": "trainshed_service.logs", "api": "trainshed_service.api"}
 PORT_OF = {"gateway": "gateway", "ingest": "ingest", "api": "main"}
-# Would change what our own processes load, or whom they talk to.
-_DROPPED = ("AWS_", "TRAINSHED_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_PRELOAD")
+# Would change what our own processes load, or whom they talk to, or make each of them compile its sources anew.
+_DROPPED = ("AWS_", "TRAINSHED_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE", "LD_PRELOAD")
 
 
 def local_hosts_without_proxy(environment: Mapping[str, str]) -> str:
