@@ -89,6 +89,9 @@ def run_job(up_seconds: float, started: float) -> None:
     begun = time.monotonic()
     arn = sagemaker.create_training_job(**request)["TrainingJobArn"]
     console.print(f"submitted {arn} in {(time.monotonic() - begun) * 1000:.0f} ms", markup=False)
+    console.print(f"watch it in a browser: [bold]{os.environ['AWS_ENDPOINT_URL']}/jobs/{name}[/]")
+    console.print(f"  for a link that logs you in: .venv/bin/trainshed dashboard --home {shown(HOME)}", markup=False)
+    console.print("  or log in with the token that `trainshed env` shows as TRAINSHED_TOKEN", markup=False)
     lines = follow(name)
     job = sagemaker.describe_training_job(TrainingJobName=name)
     if job["TrainingJobStatus"] != "Completed":
@@ -105,7 +108,7 @@ def run_job(up_seconds: float, started: float) -> None:
     for label, seconds in rows:
         console.print(f"  {label:<28}{seconds:>8.1f} s", markup=False)
     console.print(f"  {'everything':<28}{time.monotonic() - started:>8.1f} s", markup=False)
-    console.print(f"dashboard and API: {os.environ['AWS_ENDPOINT_URL']}", markup=False)
+    console.print(f"dashboard: [bold]{os.environ['AWS_ENDPOINT_URL']}/jobs/{name}[/]")
 
 
 def upload(s3: Any, bucket: str) -> None:
@@ -216,6 +219,7 @@ def next_steps(keep: bool) -> None:
     console.print("Use it with your own scripts:", markup=False)
     if not keep:
         console.print(f"  .venv/bin/trainshed up --detach --home {shown(HOME)}", markup=False)
+    console.print(f"  .venv/bin/trainshed dashboard --home {shown(HOME)}      # a link that logs you in", markup=False)
     console.print(f'  eval "$(.venv/bin/trainshed env --home {shown(HOME)})"', markup=False)
     console.print("  then boto3, the AWS CLI and the SageMaker SDK talk to it as they are (README.md has examples)")
 

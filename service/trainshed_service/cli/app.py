@@ -126,6 +126,14 @@ def nodes(home: HomeOption = None) -> None:
 
 
 @app.command()
+def dashboard(home: HomeOption = None) -> None:
+    """Print a link to the dashboard that logs you in; it works once, for 5 minutes."""
+    from trainshed_service.cli.dashboard import print_link
+
+    print_link(home)
+
+
+@app.command()
 def doctor(home: HomeOption = None) -> None:
     """Say what this machine can and cannot do, and how to mend it."""
     from trainshed_service.cli.doctor import run

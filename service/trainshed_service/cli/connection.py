@@ -34,10 +34,17 @@ class Connection:
 
     def get(self, path: str, **query: str) -> Any:
         """GET over REST with the home's bearer token; the JSON of the answer."""
+        return self._call("GET", path, query)
+
+    def post(self, path: str) -> Any:
+        """POST without a body, as `get`."""
+        return self._call("POST", path, {})
+
+    def _call(self, method: str, path: str, query: dict[str, str]) -> Any:
         headers = {"Authorization": f"Bearer {self.config.token}"}
         try:
             with httpx.Client(base_url=self.config.main_url, headers=headers, trust_env=False, timeout=30) as client:
-                answer = client.get(path, params=query)
+                answer = client.request(method, path, params=query)
         except httpx.TransportError as error:
             raise self.unreachable() from error
         if answer.is_error:

@@ -123,4 +123,6 @@ def _run_here(home: Home, config: HomeConfig, port: int, with_agent: bool) -> No
 def _say_ready(home: Home, config: HomeConfig) -> None:
     console.print(f"Trainshed is up at [bold]{config.main_url}[/] (S3 at {config.gateway_url})")
     console.print(f"home {escape(str(home.folder))} · {config.nodes} nodes · logs in {escape(str(home.log))}")
-    console.print(f'point AWS clients here: [bold]eval "$(trainshed env --home {escape(repr(str(home.folder)))})"[/]')
+    shown = escape(repr(str(home.folder)))
+    console.print(f"a link that logs you in to the dashboard: [bold]trainshed dashboard --home {shown}[/]")
+    console.print(f'point AWS clients here: [bold]eval "$(trainshed env --home {shown})"[/]')

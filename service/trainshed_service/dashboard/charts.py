@@ -20,7 +20,6 @@ class Chart:
 
     title: str
     path: str
-    dot: tuple[float, float]
     last: float
     least: float
     greatest: float
@@ -39,7 +38,9 @@ def chart(title: str, points: Sequence[tuple[int, float]]) -> Chart:
     kept = thin(points)
     drawn = [(_place(at, start, end, WIDTH), HEIGHT - _place(value, least, greatest, HEIGHT)) for at, value in kept]
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in drawn)
-    return Chart(title, path, drawn[-1], values[-1], least, greatest, start, end, len(points))
+    if len(drawn) == 1:
+        path += "h.01"  # the round end of a line without length: a dot
+    return Chart(title, path, values[-1], least, greatest, start, end, len(points))
 
 
 def thin(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:

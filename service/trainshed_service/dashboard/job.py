@@ -57,7 +57,7 @@ class JobPage:
             "job.html",
             visitor=visitor,
             **context,
-            phases=phase_rows(more["Phases"], now),
+            phases=phase_rows(more["Phases"], now, is_over=more["Terminal"]),
             charts=await self._charts(name),
             events=await services.events.read(0, f"job/{name}", MAX_EVENTS),
             contact=await follow.contact(services, name) if not more["Terminal"] else [],
@@ -116,4 +116,9 @@ class JobPage:
 
 
 def _pretty(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    """Plain maps (hyperparameters, environment) as lines; what is nested as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and not any(isinstance(each, (dict, list)) for each in value.values()):
+        return "\n".join(f"{key}: {each}" for key, each in value.items())
+    return json.dumps(value, indent=2, ensure_ascii=False)

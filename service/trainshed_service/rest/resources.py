@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
-from trainshed_service.identity import LINK_SECONDS, token_origin
+from trainshed_service.identity import LINK_SECONDS, key_origin, token_origin
 from trainshed_service.rest import calls
 from trainshed_service.rest.auth import Caller, authenticate
 from trainshed_service.store.tables import agents, attempts, instances, jobs, nodes
@@ -65,14 +65,23 @@ async def create_login_link(request: Request, caller: Authenticated) -> Response
     user_id = caller.principal.user_id
     if user_id is None:
         raise ApiError("AccessDeniedException", "Only users log in to the dashboard, not jobs.", 403)
-    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
-    origin = token_origin(credential.strip()) if scheme.lower() == "bearer" else f"user-{user_id}"
+    origin = _credential(request)
     services = caller.services
     token = await services.database.write(
         lambda session: services.identity.sessions.issue_link(session, user_id, origin)
     )
     url = f"{services.settings.resolved_public_url}/login?once={token}"
     return JSONResponse({"url": url, "expiresAt": services.clock.now() + LINK_SECONDS}, status_code=201)
+
+
+def _credential(request: Request) -> str:
+    """The name of the token or key that this (verified) request was made with: with its end, what it opened ends."""
+    header = request.headers.get("authorization", "")
+    scheme, _, rest = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return token_origin(rest.strip())
+    signed = header or request.query_params.get("X-Amz-Credential", "")
+    return key_origin(signed.partition("Credential=")[2].partition("/")[0] if header else signed.partition("/")[0])
 
 
 def read_nodes(session: Session) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ class Pane {
     this.space.append(this.rows);
     this.scroller.append(this.empty, this.space);
     this.node.append(this.scroller);
-    this.top = 0;
+    this.at = { scrollTop: 0, scrollHeight: 0, clientHeight: 0 };
     this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
     new ResizeObserver(() => { if (log.isFollowing) this.toEnd(); this.ask(); }).observe(this.scroller);
   }
@@ -50,17 +50,26 @@ class Pane {
     this.take();
   }
 
+  /** Scrolling up pauses, scrolling down to the end follows; a window that only changed its size does neither. */
   scrolled() {
-    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
-    if (scrollTop < this.top - 2) this.log.setFollowing(false);
-    else if (scrollHeight - scrollTop - clientHeight < 4 && scrollTop > this.top + 2) this.log.setFollowing(true);
-    this.top = scrollTop;
+    const before = this.at;
+    this.note();
+    const { scrollTop, scrollHeight, clientHeight } = this.at;
+    if (scrollHeight === before.scrollHeight && clientHeight === before.clientHeight) {
+      if (scrollTop < before.scrollTop - 2) this.log.setFollowing(false);
+      else if (scrollTop > before.scrollTop + 2 && scrollHeight - scrollTop - clientHeight < 4) this.log.setFollowing(true);
+    }
     this.ask();
   }
 
   toEnd() {
     this.scroller.scrollTop = this.scroller.scrollHeight;
-    this.top = this.scroller.scrollTop;
+    this.note();
+  }
+
+  note() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    this.at = { scrollTop, scrollHeight, clientHeight };
   }
 
   ask() {
