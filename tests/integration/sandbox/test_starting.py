@@ -171,6 +171,32 @@ def test_the_machines_network_where_asked(tmp_path: Path, start_instance: Start)
     assert "192.0.2.9 algo-2" in lines
 
 
+def test_names_are_looked_up_both_ways_and_unknown_ones_are_not_tried_again(
+    tmp_path: Path, start_instance: Start, make_network: Network
+) -> None:
+    addresses = make_network(tmp_path / "net").ensure(["algo-1"], {}, isolated=True)
+    script = """
+import socket
+address = socket.gethostbyname("algo-1")
+print(socket.getnameinfo((address, 7777), 0)[0])
+print(socket.getnameinfo((f"::ffff:{address}", 7777, 0, 0), 0)[0] == f"::ffff:{address}")
+try:
+    socket.getaddrinfo("nobody.example", 80)
+except socket.gaierror as error:
+    print(error.errno == socket.EAI_NONAME)
+"""
+    spec = make_spec(
+        tmp_path / "i",
+        python(script),
+        hosts=addresses.hosts,
+        network="cluster",
+        network_dir=str(tmp_path / "net"),
+    )
+    handle = start_instance(spec)
+    assert handle.wait(60) is not None
+    assert log_lines(handle) == ["algo-1", "True", "True"]
+
+
 @pytest.mark.parametrize(
     ("bind", "text"),
     [

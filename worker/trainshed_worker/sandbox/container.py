@@ -23,7 +23,7 @@ _ETC_SHOWN = (
     "ssl", "ca-certificates", "pki", "alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
     "mime.types", "openmpi", "protocols", "services", "gai.conf", "fonts",
 )  # fmt: skip
-_NSSWITCH = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+_NSSWITCH = "passwd: files\ngroup: files\nhosts: {hosts}\nservices: files\nprotocols: files\n"
 _KIB = 1024
 
 
@@ -160,10 +160,12 @@ def _write_etc(root: Path, spec: SandboxSpec, uid: int) -> None:
         "passwd": f"root:x:0:0:root:/root:/usr/sbin/nologin\n{USER}:x:{uid}:{uid}::{HOME}:/bin/sh\n"
         "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
         "group": f"root:x:0:\ntty:x:5:\n{USER}:x:{uid}:\nnogroup:x:65534:\n",
-        "nsswitch.conf": _NSSWITCH,
+        # no name server is to be reached from a cluster: to ask one would only turn "no such name" into "try again"
+        "nsswitch.conf": _NSSWITCH.format(hosts="files"),
         "resolv.conf": "",
     }
     if spec.network == "host":  # a cluster over machines resolves as its machine does
+        texts["nsswitch.conf"] = _NSSWITCH.format(hosts="files dns")
         texts.pop("resolv.conf")
         _bind(root, Bind(os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf", optional=True))
     for name, text in texts.items():
