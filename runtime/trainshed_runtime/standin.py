@@ -37,7 +37,7 @@ _current = 0
 
 
 def activate() -> None:
-    """Applies the shim, once per process, and says so in the log (in one process per host)."""
+    """Applies the shim, once per process. The launcher has said in the job's log that it is on."""
     global _active
     if _active or _is_launcher():
         return
@@ -46,13 +46,6 @@ def activate() -> None:
     _patch_placement()
     _patch_factories()
     _patch_cuda()
-    if os.environ.get("LOCAL_RANK", "0") == "0" and "--multiprocessing-fork" not in sys.orig_argv:
-        print(
-            "trainshed: stand-in instance: nccl means gloo and CUDA devices mean the CPU in this job "
-            "(TRAINSHED_STANDIN=0 in its Environment switches this off).",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 def is_cuda(device: object) -> bool:
@@ -76,7 +69,7 @@ def cpu_backend(backend: object) -> object:
 
 
 def _is_launcher() -> bool:
-    """torchrun's own process: it needs no shim and would print the line a second time."""
+    """torchrun's own process, which only starts others."""
     return "torch.distributed.run" in sys.orig_argv or os.path.basename(sys.argv[0] if sys.argv else "") == "torchrun"
 
 

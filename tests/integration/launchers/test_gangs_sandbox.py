@@ -37,7 +37,8 @@ dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(total)
 names = ("OMPI_COMM_WORLD_RANK", "LOCAL_RANK", "WORLD_SIZE", "SM_CURRENT_HOST", "FOO")
-os.write(1, (f"total={total.item():g} " + " ".join(os.environ.get(name, "-") for name in names) + "\\n").encode())
+for _ in range(50):
+    print(f"total={total.item():g}", *(os.environ.get(name, "-") for name in names))
 dist.destroy_process_group()
 """
 
@@ -58,7 +59,6 @@ def test_torchrun_runs_a_gpu_script_on_stand_ins(
         assert {stream for stream, _ in run.lines} == {name}
         for rank in (2 * index, 2 * index + 1):
             assert f"rank={rank} host={name} total=10" in run.texts(name)
-        assert sum("stand-in instance" in text for text in run.texts(name)) == 1
 
 
 def test_data_parallel_ranks_log_into_the_first_hosts_stream(
@@ -72,7 +72,7 @@ def test_data_parallel_ranks_log_into_the_first_hosts_stream(
     lines = [text for run in runs for text in run.texts("algo-1")]
     for rank in range(4):
         host, local = f"algo-{rank // 2 + 1}", rank % 2
-        assert f"[1,{rank}]<stdout>:total=10 {rank} {local} 4 {host} bar" in lines
+        assert lines.count(f"[1,{rank}]<stdout>:total=10 {rank} {local} 4 {host} bar") == 50, lines
     assert [run.record.exit_code for run in runs] == [0, 0]
     assert runs[1].texts("algo-2") == []
 
@@ -90,7 +90,7 @@ def test_mpirun_starts_ranks_in_the_other_sandbox_without_ssh(
     lines = runs[0].texts("algo-1")
     for rank in range(4):
         host, local = f"algo-{rank // 2 + 1}", rank % 2
-        assert f"[1,{rank}]<stdout>:total=10 {rank} {local} 4 {host} bar" in lines
+        assert lines.count(f"[1,{rank}]<stdout>:total=10 {rank} {local} 4 {host} bar") == 50, lines
     assert [run.record.exit_code for run in runs] == [0, 0], [run.lines for run in runs]
     assert runs[1].texts("algo-2") == ["algo-2 waits for mpirun on the gang's first host"]
     assert any("--oversubscribe" in notice for notice in runs[0].plan.notices)

@@ -91,11 +91,9 @@ def test_without_the_hook_torch_is_untouched() -> None:
     assert "stand-in" not in done.stderr
 
 
-def test_one_line_says_that_it_is_active_and_only_in_the_first_process_of_a_host() -> None:
-    first = run_python("import torch")
-    assert first.stdout == ""
-    assert first.stderr.count("stand-in instance") == 1
-    assert run_python("import torch", LOCAL_RANK="1").stderr == ""
+def test_it_prints_nothing_into_the_script_s_output() -> None:
+    done = run_python("import torch; torch.ones(1).cuda()")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_process_that_does_not_import_torch_is_left_alone() -> None:

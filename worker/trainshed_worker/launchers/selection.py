@@ -115,7 +115,7 @@ def _mpi(launch: GangLaunch, hyperparameters: Hyperparameters) -> LaunchPlan:
 
 
 def _standin_notice(assignment: Assignment) -> str:
-    shim = "on" if stands_in(assignment) else "off (TRAINSHED_STANDIN)"
+    shim = "on (TRAINSHED_STANDIN=0 in Environment: off)" if stands_in(assignment) else "off (TRAINSHED_STANDIN)"
     return (
         f"This instance stands in for {assignment.host.instance_type} on the CPU and shows {assignment.accelerators} "
         f"devices; the shim that maps nccl to gloo and CUDA calls to the CPU is {shim}."
