@@ -1,15 +1,18 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format lock bench bench-api bench-gateway bench-latency clean
+.PHONY: help install demo test test-deep lint format lock bench bench-api bench-gateway bench-latency clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
 PYTHON3 ?= python3
+# Processes that run tests: one for each core, or `make test TEST_WORKERS=4`.
+TEST_WORKERS ?= auto
 
 help:
 	@echo "make install   check this machine, make .venv, install (quick when nothing changed)"
 	@echo "make demo      train a small GPT on two instances, end to end, on this machine"
 	@echo "make test      install, then run every test"
+	@echo "make test-deep the same, with many more examples of the property tests and the long outages"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway's throughput, latency under an upload"
 	@echo "make lock      write down the versions that are installed now"
@@ -22,7 +25,10 @@ demo: install
 	@$(PYTHON) scripts/demo.py
 
 test: install
-	@$(PYTHON) -m pytest -n auto tests $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -n $(TEST_WORKERS) tests $(PYTEST_ARGS)
+
+test-deep: install
+	@TRAINSHED_TEST_DEEP=1 $(PYTHON) -m pytest -n $(TEST_WORKERS) tests $(PYTEST_ARGS)
 
 lint: install
 	.venv/bin/ruff check .
