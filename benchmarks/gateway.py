@@ -10,8 +10,9 @@ see the same machine), directly at the store and through the gateway:
 * the growth of the gateway's resident memory while 8 streams are up and then down.
 
 Direct requests are signed with the store's key; requests through the gateway with a user's key, encrypted at rest as by
-default. A direct request asks for the same encryption, so that both move the same bytes. Prints medians and ratios; the
-exit status is 1 where a ratio is below --require (default 0.6) or the memory grew by more than 64 MiB.
+default. A direct request asks for the same encryption, so that both move the same bytes. Prints medians, spreads
+(lowest to highest round), the ratio of the medians and the machine's load. The exit status is 1 where a ratio is below --require
+(default 0.6) or the memory grew by more than 64 MiB.
 """
 
 from __future__ import annotations
@@ -127,6 +128,10 @@ def paired(rounds: int, run: Callable[[Any, int], float], sides: dict[str, Any])
     return found
 
 
+def shown(values: list[float], unit: str) -> str:
+    return f"{statistics.median(values):.0f} ({min(values):.0f}–{max(values):.0f}) {unit}"
+
+
 def memory_growth(gateway: GatewayUnderTest, s3: Any, block: bytes, streams: int = 8, mib: int = 64) -> float:
     """MiB by which the gateway's resident memory rose over its idle state at most, with `streams` up, then down."""
     assert gateway.process is not None
@@ -191,13 +196,15 @@ def main() -> int:
                         )
                 rows.append((f"up {options.size_mib} MiB", "MiB/s", lambda s3, _n: upload(s3, "big", size, block)))
                 rows.append((f"down {options.size_mib} MiB", "MiB/s", lambda s3, _n: download(s3, "big", size)))
-                print(f"{'':24} {'direct':>12} {'gateway':>12} {'ratio':>7}")
+                print(f"{time.strftime('%Y-%m-%d %H:%M')}, {os.cpu_count()} cores, {options.rounds} rounds")
+                print(f"{'':24} {'direct':>25} {'gateway':>25} {'ratio':>7}  load")
                 for title, unit, run in rows:
                     found = paired(options.rounds, run, sides)
                     direct, through = (statistics.median(found[name]) for name in ("direct", "gateway"))
                     ratio = through / direct
                     failed |= ratio < options.require
-                    print(f"{title:24} {direct:8.0f} {unit:>5} {through:6.0f} {unit:>5} {ratio:7.2f}", flush=True)
+                    sides_shown = " ".join(f"{shown(found[name], unit):>25}" for name in ("direct", "gateway"))
+                    print(f"{title:24} {sides_shown} {ratio:7.2f}  {os.getloadavg()[0]:.1f}", flush=True)
                 failed |= growth > MEMORY_LIMIT_MIB
                 print(f"memory of the gateway with 8 streams: +{growth:.0f} MiB")
         finally:

@@ -50,7 +50,7 @@ class Bootstrap:
 class IdentityService:
     """One per process. `home` holds the key file, which is made at first use."""
 
-    def __init__(self, home: Path, clock: Clock, *, cache_seconds: float = 3.0) -> None:
+    def __init__(self, home: Path, clock: Clock, *, cache_seconds: float = 1.0) -> None:
         self._clock = clock
         self._box = SecretBox(load_or_create_key(home / KEY_FILE))
         self._cache = KeyCache(clock, ttl=cache_seconds)
@@ -126,7 +126,7 @@ class IdentityService:
         return made
 
     def revoke_job_keys(self, session: Session, attempt_id: str) -> None:
-        """No key of this attempt works any more, once the caches' few seconds are over (`KeyCache`)."""
+        """No key of this attempt works any more, once the caches' second is over (`KeyCache`)."""
         revoked = session.scalars(select(AccessKey.id).where(AccessKey.attempt_id == attempt_id)).all()
         session.execute(delete(AccessKey).where(AccessKey.attempt_id == attempt_id))
         for key_id in revoked:
@@ -167,8 +167,9 @@ class IdentityService:
         """`lookup_key` with a short-lived cache before it, for use once per request."""
         known, record = self._cache.get(access_key_id)
         if not known:
+            asked_at = self._clock.now()
             record = await database.read(lambda session: self.lookup_key(session, access_key_id))
-            self._cache.put(access_key_id, record)
+            self._cache.put(access_key_id, record, asked_at=asked_at)
         return record
 
     # -- roles -------------------------------------------------------------------------------------------------
