@@ -11,8 +11,8 @@ see the same machine), directly at the store and through the gateway:
 
 Direct requests are signed with the store's key; requests through the gateway with a user's key, encrypted at rest as by
 default. A direct request asks for the same encryption, so that both move the same bytes. Prints medians, spreads
-(lowest to highest round), the ratio of the medians and the machine's load. The exit status is 1 where a ratio is below --require
-(default 0.6) or the memory grew by more than 64 MiB.
+(lowest to highest round), the ratio of the medians and the machine's load. The exit status is 1 where a ratio is below
+--require (default 0.6) or the memory grew by more than 64 MiB.
 """
 
 from __future__ import annotations
