@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainshed_service.store import Database
+from trainshed_service.store.prepared import Prepared
 from trainshed_service.store.tables import events
 
-_NEW_EVENT = insert(events).inline()
+_NEW_EVENT = Prepared.insert(events, "at", "kind", "subject", "message", "data")
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ def record(
     session: Session, at: float, kind: str, subject: str, message: str, data: dict[str, Any] | None = None
 ) -> None:
     """Add an event to the transaction that makes the change."""
-    session.connection().execute(
-        _NEW_EVENT, {"at": at, "kind": kind, "subject": subject, "message": message, "data": data or {}}
-    )
+    _NEW_EVENT.run(session, {"at": at, "kind": kind, "subject": subject, "message": message, "data": data or {}})
 
 
 class EventLog:

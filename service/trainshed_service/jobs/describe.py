@@ -5,9 +5,9 @@ What the request said is echoed as it was sent; defaults that clients read witho
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import bindparam, select
@@ -15,6 +15,8 @@ from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.spec import DEFAULT_MAX_RUNTIME_SECONDS, model_artifacts
 from trainshed_service.jobs.states import TERMINAL, JobState
+from trainshed_service.store import Database
+from trainshed_service.store.prepared import Prepared
 from trainshed_service.store.tables import job_transitions, jobs
 from trainshed_service.wire.errors import not_found
 
@@ -59,17 +61,20 @@ COLUMNS = (
     jobs.c.final_metrics,
 )
 
-_VERSION = select(jobs.c.id, jobs.c.version, jobs.c.state).where(jobs.c.name == bindparam("wanted"))
+_JOB = Prepared(select(*COLUMNS, jobs.c.version).where(jobs.c.id == bindparam("wanted")))
+_JOB_MEMBERS = (*(str(column.key) for column in COLUMNS), "version")
+_TRANSITION_MEMBERS = ("status", "message", "started_at", "ended_at")
+_TRANSITIONS = Prepared(
+    select(*(job_transitions.c[name] for name in _TRANSITION_MEMBERS))
+    .where(job_transitions.c.job_id == bindparam("wanted"))
+    .order_by(job_transitions.c.seq)
+)
+_VERSION = Prepared(select(jobs.c.id, jobs.c.version, jobs.c.state).where(jobs.c.name == bindparam("wanted")))
 
 
 def transitions_of(session: Session, job_id: int) -> Sequence[Any]:
     return session.execute(
-        select(
-            job_transitions.c.status,
-            job_transitions.c.message,
-            job_transitions.c.started_at,
-            job_transitions.c.ended_at,
-        )
+        select(*(job_transitions.c[name] for name in _TRANSITION_MEMBERS))
         .where(job_transitions.c.job_id == job_id)
         .order_by(job_transitions.c.seq)
     ).all()
@@ -132,26 +137,36 @@ class Descriptions:
     def __init__(self, most: int = 2_000) -> None:
         self._most = most
         self._entries: OrderedDict[tuple[int, int], dict[str, Any]] = OrderedDict()
-        self._lock = threading.Lock()
 
-    def read(self, session: Session, name: str) -> tuple[str, int, dict[str, Any]]:
-        """(state, id, answer) of the job; on a reader's thread."""
-        row = session.execute(_VERSION, {"wanted": name}).first()
-        if row is None:
-            raise not_found()
-        key = (row.id, row.version)
-        with self._lock:
+    async def read(self, database: Database, name: str) -> tuple[str, int, dict[str, Any]]:
+        """(state, id, answer) of the job."""
+        while True:
+            found = await database.look(_VERSION, {"wanted": name})
+            if not found:
+                raise not_found()
+            job_id, version, state = found[0]
+            key = (job_id, version)
             answer = self._entries.get(key)
             if answer is not None:
                 self._entries.move_to_end(key)
-        if answer is None:
-            job = session.execute(select(*COLUMNS).where(jobs.c.id == row.id)).one()
-            answer = render(job, transitions_of(session, row.id))
-            with self._lock:
-                self._entries[key] = answer
-                if len(self._entries) > self._most:
-                    self._entries.popitem(last=False)
-        return row.state, row.id, answer
+                return state, job_id, answer
+            await self._render(database, name, job_id)
+
+    async def _render(self, database: Database, name: str, job_id: int) -> None:
+        """Keep the answer for what the job is now; not where it changed between the look-ups."""
+        job = await database.look(_JOB, {"wanted": job_id})
+        transitions = await database.look(_TRANSITIONS, {"wanted": job_id})
+        ((found_id, version, _),) = await database.look(_VERSION, {"wanted": name}) or [(None, None, None)]
+        row = [_named(_JOB_MEMBERS, values) for values in job]
+        if not row or (row[0].id, row[0].version) != (found_id, version):
+            return
+        self._entries[job_id, version] = render(row[0], [_named(_TRANSITION_MEMBERS, row) for row in transitions])
+        if len(self._entries) > self._most:
+            self._entries.popitem(last=False)
+
+
+def _named(members: Sequence[str], values: Sequence[Any]) -> SimpleNamespace:
+    return SimpleNamespace(**dict(zip(members, values, strict=True)))
 
 
 def with_message(answer: dict[str, Any], message: str) -> dict[str, Any]:

@@ -26,7 +26,10 @@ from trainshed_service.jobs.states import (
     Cause,
     JobState,
 )
+from trainshed_service.store.prepared import Prepared
 from trainshed_service.store.tables import attempts, changed, job_phases, job_transitions, jobs
+
+_FIRST_TRANSITION = Prepared.insert(job_transitions, "job_id", "seq", "status", "message", "started_at")
 
 
 class IllegalMove(RuntimeError):
@@ -36,10 +39,8 @@ class IllegalMove(RuntimeError):
 def first_transition(session: Session, job_id: int, now: float) -> None:
     """The transition that every job begins with; written in the transaction that creates the job."""
     row = AWS_STATUS[JobState.QUEUED]
-    session.execute(
-        insert(job_transitions).values(
-            job_id=job_id, seq=0, status=row.secondary, message=row.message, started_at=now, ended_at=None
-        )
+    _FIRST_TRANSITION.run(
+        session, {"job_id": job_id, "seq": 0, "status": row.secondary, "message": row.message, "started_at": now}
     )
 
 

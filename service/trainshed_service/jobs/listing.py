@@ -5,14 +5,17 @@ Only the columns that a summary shows are read, along an index of the order aske
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, func, or_, select
 
+from trainshed_service.store import Database
+from trainshed_service.store.prepared import Prepared, Row
 from trainshed_service.store.tables import jobs
 
 DEFAULT_PAGE = 10
@@ -23,6 +26,17 @@ _ORDERS: dict[str, tuple[ColumnElement[Any], ...]] = {
     "Name": (jobs.c.name,),
     "Status": (jobs.c.status, jobs.c.created_at, jobs.c.id),
 }
+_COLUMNS = (
+    jobs.c.id,
+    jobs.c.name,
+    jobs.c.arn,
+    jobs.c.created_at,
+    jobs.c.modified_at,
+    jobs.c.training_ended_at,
+    jobs.c.status,
+    jobs.c.secondary_status,
+)
+_STATUS = 6
 
 
 @dataclass(frozen=True)
@@ -67,32 +81,38 @@ class JobPage:
     cursor: list[Any] | None
 
 
-def list_jobs(session: Session, query: JobQuery, cursor: list[Any] | None) -> JobPage:
+async def list_jobs(database: Database, query: JobQuery, cursor: list[Any] | None) -> JobPage:
     """One page. With a status *and* a limit, AWS takes `limit` jobs first and filters them then; so do we."""
     if query.warm_pool_status is not None or query.training_plan_arn is not None:
         return JobPage([], None)  # no job of this installation has either
     limit = min(query.limit or DEFAULT_PAGE, MAX_PAGE)
-    rows = session.execute(_select(query, cursor).limit(limit + 1)).all()
+    values = {**_values(query), **{f"cursor_{n}": value for n, value in enumerate(cursor or ())}, "limit": limit + 1}
+    statement = _statement(query.sort_by, query.descending, frozenset(values))
+    if _is_short(query):
+        rows = await database.look(statement, values)
+    else:
+        rows = await database.read(lambda session: statement.run(session, values))
     page = rows[:limit]
-    keys = [column.key for column in _ORDERS[query.sort_by]]
-    following = [getattr(page[-1], str(key)) for key in keys] if len(rows) > limit else None
+    keys = [_COLUMNS.index(column) for column in _ORDERS[query.sort_by]]
+    following = [page[-1][key] for key in keys] if len(rows) > limit else None
     if query.status is not None and query.limit is not None:
-        page = [row for row in page if row.status == query.status]
+        page = [row for row in page if row[_STATUS] == query.status]
     return JobPage([summary(row) for row in page], following)
 
 
-def summary(row: Any) -> dict[str, Any]:
-    """A row as TrainingJobSummary."""
+def summary(row: Row) -> dict[str, Any]:
+    """A row of `_COLUMNS` as TrainingJobSummary."""
+    _, name, arn, created_at, modified_at, training_ended_at, status, secondary_status = row
     answer = {
-        "TrainingJobName": row.name,
-        "TrainingJobArn": row.arn,
-        "CreationTime": row.created_at,
-        "LastModifiedTime": row.modified_at,
-        "TrainingJobStatus": row.status,
-        "SecondaryStatus": row.secondary_status,
+        "TrainingJobName": name,
+        "TrainingJobArn": arn,
+        "CreationTime": created_at,
+        "LastModifiedTime": modified_at,
+        "TrainingJobStatus": status,
+        "SecondaryStatus": secondary_status,
     }
-    if row.training_ended_at is not None:
-        answer["TrainingEndTime"] = row.training_ended_at
+    if training_ended_at is not None:
+        answer["TrainingEndTime"] = training_ended_at
     return answer
 
 
@@ -103,40 +123,52 @@ def epoch(value: Any) -> float | None:
     return value.timestamp() if isinstance(value, datetime) else float(value)
 
 
-def _select(query: JobQuery, cursor: list[Any] | None) -> Select[Any]:
-    statement = select(
-        jobs.c.id,
-        jobs.c.name,
-        jobs.c.arn,
-        jobs.c.created_at,
-        jobs.c.modified_at,
-        jobs.c.training_ended_at,
-        jobs.c.status,
-        jobs.c.secondary_status,
-    )
-    conditions: list[ColumnElement[bool]] = []
-    for bound, column, above in (
-        (query.created_after, jobs.c.created_at, True),
-        (query.created_before, jobs.c.created_at, False),
-        (query.modified_after, jobs.c.modified_at, True),
-        (query.modified_before, jobs.c.modified_at, False),
-    ):
-        if bound is not None:
-            conditions.append(column > bound if above else column < bound)
-    if query.name_contains:
-        conditions.append(func.lower(jobs.c.name).contains(query.name_contains.lower(), autoescape=True))
-    if query.status is not None and query.limit is None:
-        conditions.append(jobs.c.status == query.status)
-    order = _ORDERS[query.sort_by]
-    if cursor is not None:
-        conditions.append(_behind(order, cursor, query.descending))
-    return statement.where(*conditions).order_by(
-        *(column.desc() if query.descending else column.asc() for column in order)
+def _values(query: JobQuery) -> dict[str, Any]:
+    """The parameters of the filters that the query has."""
+    name = query.name_contains
+    values = {
+        "created_after": query.created_after,
+        "created_before": query.created_before,
+        "modified_after": query.modified_after,
+        "modified_before": query.modified_before,
+        "pattern": "%" + re.sub(r"([%_/])", r"/\1", name.lower()) + "%" if name else None,
+        "status": query.status if query.limit is None else None,
+    }
+    return {parameter: value for parameter, value in values.items() if value is not None}
+
+
+def _is_short(query: JobQuery) -> bool:
+    """Every row that is looked at is in the page: the order's own index leads to them."""
+    filtered = _values(query).keys()
+    return not filtered or (query.sort_by == "CreationTime" and filtered <= {"created_after", "created_before"})
+
+
+@lru_cache(maxsize=512)
+def _statement(sort_by: str, descending: bool, parameters: frozenset[str]) -> Prepared:
+    """The statement that has exactly these parameters."""
+    conditions = {
+        "created_after": jobs.c.created_at > bindparam("created_after"),
+        "created_before": jobs.c.created_at < bindparam("created_before"),
+        "modified_after": jobs.c.modified_at > bindparam("modified_after"),
+        "modified_before": jobs.c.modified_at < bindparam("modified_before"),
+        "pattern": func.lower(jobs.c.name).like(bindparam("pattern"), escape="/"),
+        "status": jobs.c.status == bindparam("status"),
+    }
+    wanted = [condition for parameter, condition in conditions.items() if parameter in parameters]
+    order = _ORDERS[sort_by]
+    if "cursor_0" in parameters:
+        wanted.append(_behind(order, descending))
+    return Prepared(
+        select(*_COLUMNS)
+        .where(*wanted)
+        .order_by(*(column.desc() if descending else column.asc() for column in order))
+        .limit(bindparam("limit", type_=Integer))
     )
 
 
-def _behind(order: tuple[ColumnElement[Any], ...], cursor: list[Any], descending: bool) -> ColumnElement[bool]:
+def _behind(order: tuple[ColumnElement[Any], ...], descending: bool) -> ColumnElement[bool]:
     """Rows behind the cursor in this order: (a, b) > (x, y) written out, with the leading bound for the index."""
+    cursor = [bindparam(f"cursor_{number}", type_=column.type) for number, column in enumerate(order)]
     steps: list[ColumnElement[bool]] = []
     for index, (column, value) in enumerate(zip(order, cursor, strict=True)):
         same = [before == known for before, known in zip(order[:index], cursor[:index], strict=True)]

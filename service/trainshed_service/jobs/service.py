@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -40,6 +40,7 @@ from trainshed_service.metrics import MetricStore
 from trainshed_service.scheduling.planner import JobQueued, PlannerEvent
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
+from trainshed_service.store.prepared import Prepared
 from trainshed_service.store.tables import attempts, job_phases, jobs
 from trainshed_service.wire.errors import ApiError, not_found, resource_in_use, validation_error
 
@@ -48,8 +49,27 @@ Tags = list[dict[str, str]]
 
 _UPDATABLE = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
 
-_NEW_JOB = insert(jobs).returning(jobs.c.id)
-_NEW_PHASE = insert(job_phases).inline()
+_NEW_JOB = Prepared.insert(
+    jobs,
+    "name",
+    "arn",
+    "user_id",
+    "state",
+    "status",
+    "secondary_status",
+    "status_message",
+    "request_raw",
+    "request",
+    "notices",
+    "instance_count",
+    "created_at",
+    "modified_at",
+    "final_metrics",
+    "attempts",
+    "version",
+    returning=jobs.c.id,
+)
+_NEW_PHASE = Prepared.insert(job_phases, "job_id", "attempt", "host", "phase", "started_at", "ended_at")
 
 
 class JobService:
@@ -121,11 +141,10 @@ class JobService:
         wanted = request.get("Tags") or []
 
         def store(session: Session) -> int:
-            connection = session.connection()
-            (job_id,) = connection.execute(_NEW_JOB, {**row, "created_at": now, "modified_at": now}).one()
+            ((job_id,),) = _NEW_JOB.run(session, {**row, "created_at": now, "modified_at": now})
             first_transition(session, job_id, now)
-            connection.execute(
-                _NEW_PHASE,
+            _NEW_PHASE.run(
+                session,
                 {
                     "job_id": job_id,
                     "attempt": 0,
@@ -164,8 +183,7 @@ class JobService:
 
     async def describe(self, name: str) -> dict[str, Any]:
         """The members of DescribeTrainingJobResponse; times in epoch seconds."""
-
-        state, job_id, answer = await self._database.read(lambda session: self._described.read(session, name))
+        state, job_id, answer = await self._described.read(self._database, name)
         waiting = self._explain(job_id) if state == JobState.QUEUED else None
         return with_message(answer, waiting) if waiting is not None else dict(answer)
 
@@ -182,7 +200,7 @@ class JobService:
 
     async def list(self, query: JobQuery, cursor: Cursor | None = None) -> JobPage:
         """One page of summaries and the cursor of the next."""
-        return await self._database.read(lambda session: list_jobs(session, query, cursor))
+        return await list_jobs(self._database, query, cursor)
 
     async def search(
         self,
