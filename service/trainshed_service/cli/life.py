@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.markup import escape
 
 from trainshed_service.cli.errors import CommandError
 from trainshed_service.embedded import control
-from trainshed_service.embedded.home import Home, HomeConfig, HomeError, default_home
+from trainshed_service.embedded.home import Home, HomeConfig, HomeError, UpError, default_home
 from trainshed_service.embedded.sdk_config import shell_lines
-from trainshed_service.embedded.supervisor import UpError
 
 DEFAULT_NODES = 2
 console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -76,6 +74,8 @@ def print_environment(folder: Path | None) -> None:
 
 def _tell_of_running_jobs(home: Home, keep_jobs: bool) -> None:
     """Name the jobs that this end touches. A service that does not answer must not keep anyone from ending it."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
     from trainshed_service.cli.connection import Connection
 
     connection = Connection(home.folder)

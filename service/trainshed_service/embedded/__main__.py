@@ -13,8 +13,8 @@ import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from trainshed_service.embedded.home import Home, HomeConfig, HomeError
-from trainshed_service.embedded.supervisor import Supervisor, UpError
+from trainshed_service.embedded.home import Home, HomeConfig, HomeError, UpError
+from trainshed_service.embedded.supervisor import Supervisor
 
 
 def set_up_logging(home: Home, *, console: bool) -> None:

@@ -12,10 +12,10 @@ import subprocess
 import sys
 
 from trainshed_service.embedded import pids
-from trainshed_service.embedded.home import Home
+from trainshed_service.embedded.home import Home, UpError
 from trainshed_service.embedded.parts import tail
-from trainshed_service.embedded.plan import base_environment
-from trainshed_service.embedded.supervisor import PARTS, UpError, sweep
+from trainshed_service.embedded.plan import PARTS, base_environment
+from trainshed_service.embedded.sweeping import sweep
 
 _END_SECONDS = 120.0
 

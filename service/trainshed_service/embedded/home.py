@@ -20,6 +20,10 @@ class HomeError(RuntimeError):
     """The home cannot be used; the message says why and what to do."""
 
 
+class UpError(RuntimeError):
+    """The installation did not come up; the message says why and what to do."""
+
+
 class HomeConfig(BaseModel):
     """What an installation must remember between two starts. Holds secrets."""
 

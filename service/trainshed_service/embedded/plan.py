@@ -10,6 +10,7 @@ from trainshed_service.embedded.home import Home, HomeConfig
 
 # In the order of their start; they are ended in the reverse order, so that the agent goes before what it talks to.
 SERVICE_PARTS = ("gateway", "ingest", "api")
+PARTS = ("agent", "api", "ingest", "gateway", "store")  # in the order of their end
 _MODULES = {"gateway": "trainshed_service.s3", "ingest": "trainshed_service.logs", "api": "trainshed_service.api"}
 PORT_OF = {"gateway": "gateway", "ingest": "ingest", "api": "main"}
 # Would change what our own processes load, or whom they talk to, or make each of them compile its sources anew.

@@ -18,7 +18,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,22 +27,18 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainshed_service.embedded import health, pids, plan
 from trainshed_service.embedded.aws_client import aws_client
 from trainshed_service.embedded.bootstrap import bootstrap
-from trainshed_service.embedded.home import Home, HomeConfig, HomeError
+from trainshed_service.embedded.home import Home, HomeConfig, UpError
 from trainshed_service.embedded.parts import Part, describe_exit, tail
+from trainshed_service.embedded.plan import PARTS
 from trainshed_service.embedded.ports import PortClaims, PortTakenError, is_free
 from trainshed_service.embedded.sdk_config import write_sdk_config
 from trainshed_service.embedded.store import EmbeddedStore, StoreError
+from trainshed_service.embedded.sweeping import sweep
 
 log = logging.getLogger("trainshed.supervisor")
 
-PARTS = ("agent", "api", "ingest", "gateway", "store")  # in the order of their end
 _START_SECONDS = 120.0
 _PORT_ATTEMPTS = 5
-_SWEEP_SECONDS = 120.0
-
-
-class UpError(RuntimeError):
-    """The installation did not come up; the message says why and what to do."""
 
 
 @contextmanager
@@ -243,19 +238,4 @@ class Supervisor:
         self._keep_jobs = number == signal.SIGUSR1
 
 
-def sweep(home: Home) -> None:
-    """End what the agent of this home left running. What cannot be ended is said in the log."""
-    done = subprocess.run(
-        plan.sweep_command(home),
-        env=plan.base_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_SWEEP_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        log.warning("instances of jobs could not be ended: %s", (done.stdout + done.stderr).strip()[-2000:])
-
-
-__all__ = ["Home", "HomeConfig", "HomeError", "Supervisor", "UpError", "home_lock"]
+__all__ = ["Supervisor", "home_lock"]
