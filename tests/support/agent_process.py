@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.support.agent_protocol import TOKEN
+from tests.support.wait import patient
 
 
 class AgentProcess:
@@ -48,5 +49,5 @@ class AgentProcess:
         if self.process is not None and self.process.poll() is None:
             self.kill()
         sweep = [sys.executable, "-m", "trainshed_worker.sweep", "--home", str(self.home)]
-        done = subprocess.run(sweep, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(sweep, capture_output=True, text=True, timeout=patient(60))
         assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.wait import patient
 from trainshed_worker.protocol import (
     Action,
     Assignment,
@@ -119,13 +120,13 @@ class ScriptedService:
             return report is not None and _ORDER.index(report.phase) >= _ORDER.index(phase)
 
         with self.changed:
-            if not self.changed.wait_for(there, timeout):
+            if not self.changed.wait_for(there, patient(timeout)):
                 raise AssertionError(f"{assignment_id} not {phase} in {timeout} s: {self.reports.get(assignment_id)}")
             return self.reports[assignment_id]
 
     def wait_for(self, condition: Any, timeout: float = 60.0, what: str = "") -> None:
         with self.changed:
-            if not self.changed.wait_for(lambda: condition(self), timeout):
+            if not self.changed.wait_for(lambda: condition(self), patient(timeout)):
                 raise AssertionError(f"not within {timeout} s: {what}; reports {self.reports}; slots {self.slots}")
 
     def on_report(self, request: ReportRequest) -> None:

@@ -13,6 +13,7 @@ from botocore.config import Config
 from tests.support.databases import make_database
 from tests.support.ports import free_port
 from tests.support.processes import start_process
+from tests.support.wait import patient
 from trainshed_service.clock import SystemClock
 from trainshed_service.identity import Bootstrap, IdentityService
 from trainshed_service.settings import Settings
@@ -82,4 +83,4 @@ class ApiProcess:
         if process is None:
             return 0
         process.send_signal(number)  # nothing where it has ended by itself
-        return process.wait(timeout=30)
+        return process.wait(timeout=patient(30))

@@ -18,6 +18,7 @@ from botocore.config import Config
 from tests.support.databases import make_database
 from tests.support.ports import free_port
 from tests.support.processes import start_process
+from tests.support.wait import patient
 from trainshed_service.clock import SystemClock
 from trainshed_service.embedded.store import EmbeddedStore
 from trainshed_service.identity import Credentials, IdentityService, job_policy
@@ -68,7 +69,7 @@ class GatewayUnderTest:
         if self.process is not None:
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(patient(20))
             finally:
                 if self.process.poll() is None:
                     self.process.kill()

@@ -16,6 +16,7 @@ from sqlalchemy import select
 from tests.support.databases import make_database
 from tests.support.ports import free_port
 from tests.support.processes import start_process
+from tests.support.wait import patient
 from trainshed_service.clock import SystemClock
 from trainshed_service.identity import IdentityService
 from trainshed_service.jobs.states import AWS_STATUS, JobState
@@ -78,7 +79,7 @@ class LocalService:
     def kill(self, part: str, number: signal.Signals = signal.SIGKILL) -> int:
         process = self._processes.pop(part)
         process.send_signal(number)
-        return process.wait(timeout=30)
+        return process.wait(timeout=patient(30))
 
     def client(self, service: str) -> Any:
         return boto3.client(

@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 
 from tests.support.processes import plain_environment
+from tests.support.wait import patient
 from trainshed_service.embedded.home import Home
 
 __all__ = ["REPOSITORY", "TRAINSHED", "CommandFailed", "Stack", "plain_environment", "run"]
@@ -35,7 +36,7 @@ def run(
     completed = subprocess.run(
         [str(word) for word in command],
         env=env,
-        timeout=timeout,
+        timeout=patient(timeout),
         text=True,
         capture_output=True,
         stdin=subprocess.DEVNULL,

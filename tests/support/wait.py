@@ -1,7 +1,12 @@
-"""Waiting on a condition with a deadline; no test sleeps for a fixed time."""
+"""Waiting on a condition with a deadline; no test sleeps for a fixed time.
+
+A deadline says how long something may take on a machine that has a core for each of its busy processes. Where more are
+busy than there are cores, everything takes longer in proportion, and that is no fault of what is tested.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from threading import Event
@@ -10,14 +15,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def patient(seconds: float) -> float:
+    """The deadline `seconds`, longer by how much the machine is overloaded now."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def wait_until(condition: Callable[[], T], *, timeout: float = 30.0, every: float = 0.05, what: str = "") -> T:
-    """Return the first true value of `condition()`; fail with the last one after `timeout` seconds."""
+    """Return the first true value of `condition()`; fail with the last one after `patient(timeout)` seconds."""
     pause = Event()
+    timeout = patient(timeout)
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {what or condition}; last value: {value!r}")
+            raise AssertionError(f"not within {timeout:.0f} s: {what or condition}; last value: {value!r}")
         pause.wait(every)

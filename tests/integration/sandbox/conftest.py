@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.wait import patient
 from trainshed_worker.sandbox import ClusterNetwork, InstanceHandle, SandboxSpec, attach, isolation, start
 
 _ISOLATION = isolation()
@@ -32,7 +33,7 @@ def start_instance() -> Iterator[Callable[[SandboxSpec], InstanceHandle]]:
         if handle is not None:
             if handle.exit_record() is None:
                 handle.kill()
-                assert handle.wait(20) is not None
+                assert handle.wait(patient(20)) is not None
             assert handle.prove_empty(), handle.prove_empty().reason
 
 
