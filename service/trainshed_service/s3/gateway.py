@@ -270,14 +270,14 @@ async def _stream(exchange: Exchange, upstream: StoreAnswer, headers: dict[str, 
 
 def _check_folder_marker(exchange: Exchange) -> None:
     """The store keeps a key that ends with a slash as a folder and would drop the bytes, silently: refuse those."""
-    if not exchange.target.key.endswith("/") or not exchange.operation.creates:
+    if not exchange.target.key.endswith(("/", "\\")) or not exchange.operation.creates:
         return
     headers = exchange.headers
     if exchange.operation.name == "PutObject":
         empty = headers.get("x-amz-decoded-content-length", headers.get("content-length", "0")) == "0"
     else:
         source = headers.get("x-amz-copy-source")
-        empty = source is not None and parse_copy_source(source).key.endswith("/")
+        empty = source is not None and parse_copy_source(source).key.endswith(("/", "\\"))
     if not empty:
         raise ApiError("InvalidArgument", "This store can hold no content under a key that ends with '/'.", 400)
 

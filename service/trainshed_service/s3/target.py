@@ -74,14 +74,21 @@ def checked_key(key: str) -> str:
     """The key itself, where the store can hold it under this very name."""
     if len(key.encode()) > _MAX_KEY_BYTES:
         raise ApiError("KeyTooLongError", "Your key is too long", 400)
-    if "\0" in key or any(segment in (".", "..") for segment in key.split("/")):
+    if "\0" in key or _has_dot_segment(key):
         raise invalid("The store cannot hold keys with a segment '.' or '..', or with a NUL.")
     return key
 
 
 def stored_key(key: str) -> str:
-    """The name under which the embedded store keeps `key`: runs of slashes become one, a leading one goes."""
-    return re.sub(r"/{2,}", "/", key).removeprefix("/")
+    """The name under which the embedded store keeps `key`: a backslash becomes a slash, runs of slashes become one,
+    a leading one goes.
+    """
+    return re.sub(r"[/\\]+", "/", key).removeprefix("/")
+
+
+def _has_dot_segment(name: str) -> bool:
+    """A backslash separates too: the store reads it as a slash."""
+    return "." in name and any(segment in (".", "..") for segment in name.replace("\\", "/").split("/"))
 
 
 def bucket_of_host(host: str, base_hosts: Collection[str]) -> str | None:
@@ -101,7 +108,7 @@ def query_parameters(raw_query: str) -> dict[str, str]:
             raise ApiError("InvalidArgument", f"The query parameter '{decoded[:64]}' is given twice.", 400)
         found[decoded] = decode_parameter(value)
     for name in _POSITIONS:
-        if any(segment in (".", "..") for segment in found.get(name, "").split("/")):
+        if _has_dot_segment(found.get(name, "")):
             raise invalid(f"The store cannot list by a '{name}' with a segment '.' or '..'.")
     return found
 
