@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+
 import pytest
 from botocore.exceptions import ClientError
 
@@ -83,3 +87,27 @@ def test_waiting_ends_with_the_budget_and_with_a_stop() -> None:
     store = ObjectStore(nowhere(), flag)
     with pytest.raises(Cancelled):
         store.call(fail, "writing s3://b/k", FailureCause.OUTPUT, lambda _: flag.cancel())
+
+
+@pytest.mark.parametrize("fault", ["refused", "closed without an answer"])
+def test_what_boto3_says_of_a_store_that_is_away_is_waited_for(fault: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if fault == "refused":
+            server.close()
+        else:
+            threading.Thread(target=hang_up, args=(server,), daemon=True).start()
+        access = nowhere().model_copy(update={"endpoint_url": f"http://127.0.0.1:{port}"})
+        store = ObjectStore(access, stall_seconds=0.3)
+        waits: list[str] = []
+        with pytest.raises(DataError, match="does not answer .*gave up after"):
+            store.call(
+                lambda: store.client.head_object(Bucket="b", Key="k"), "reading", FailureCause.OUTPUT, waits.append
+            )
+    assert waits
+
+
+def hang_up(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            server.accept()[0].close()

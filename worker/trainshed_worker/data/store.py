@@ -20,6 +20,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+from botocore.exceptions import ConnectionError as NotConnected
 from urllib3.exceptions import HTTPError as TransportError
 
 from trainshed_worker.data.errors import Cancelled, DataError
@@ -35,6 +36,8 @@ CONNECTIONS = 32
 _TRANSIENT_CODES = frozenset(
     {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "ThrottlingException"}
 )
+# botocore's NotConnected (refused, no route, handshake) is no HTTPClientError and no OSError.
+_AWAY = (TransportError, HTTPClientError, NotConnected, IncompleteReadError, ConnectionError, TimeoutError)
 _NO_PROFILE = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
@@ -164,7 +167,7 @@ class ObjectStore:
                 if not _is_transient(error):
                     raise DataError(cause, _words(error, what)) from error
                 trouble = _words(error, what)
-            except (TransportError, HTTPClientError, IncompleteReadError, ConnectionError, TimeoutError) as error:
+            except _AWAY as error:
                 trouble = f"{what}: the object store at {self.endpoint} does not answer ({_brief(error)})"
             except BotoCoreError as error:
                 raise DataError(cause, f"{what}: {error}") from error
