@@ -6,6 +6,7 @@ busy than there are cores, everything takes longer in proportion, and that is no
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -32,3 +33,16 @@ def wait_until(condition: Callable[[], T], *, timeout: float = 30.0, every: floa
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:.0f} s: {what or condition}; last value: {value!r}")
         pause.wait(every)
+
+
+async def wait_until_async(
+    condition: Callable[[], T], *, timeout: float = 30.0, every: float = 0.01, what: str = ""
+) -> T:
+    """`wait_until` inside an event loop, which goes on meanwhile."""
+    timeout = patient(timeout)
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:.0f} s: {what or condition}; last value: {value!r}")
+        await asyncio.sleep(every)
+    return value
