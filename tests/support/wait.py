@@ -36,13 +36,13 @@ def wait_until(condition: Callable[[], T], *, timeout: float = 30.0, every: floa
 
 
 async def wait_until_async(
-    condition: Callable[[], T], *, timeout: float = 30.0, every: float = 0.01, what: str = ""
+    condition: Callable[[], T], *, within: float = 30.0, every: float = 0.01, what: str = ""
 ) -> T:
     """`wait_until` inside an event loop, which goes on meanwhile."""
-    timeout = patient(timeout)
-    deadline = time.monotonic() + timeout
+    seconds = patient(within)
+    deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:.0f} s: {what or condition}; last value: {value!r}")
+            raise AssertionError(f"not within {seconds:.0f} s: {what or condition}; last value: {value!r}")
         await asyncio.sleep(every)
     return value
