@@ -30,7 +30,12 @@ class AgentProcess:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self._base, *self._arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ)
+                [*self._base, *self._arguments],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=dict(os.environ),
+                umask=0o077,  # as `trainshed up` starts it
             )
 
     def kill(self) -> None:

@@ -1,8 +1,8 @@
 """A job's requirements.txt as a shared, read-only layer: built once per (requirements, role, base), inside a sandbox.
 
-Invariants: a layer's name appears only when it is complete (built aside, renamed); two jobs that want the same layer
-build it once; a layer is never shared between roles, since a requirement may be private to one. pip sees the base as
-installed and is held to the base's versions, so torch is never fetched again.
+Invariants: a layer's name appears only when it is complete (built aside, sealed, renamed); two jobs that want the same
+layer build it once; a layer is never shared between roles, since a requirement may be private to one. pip sees the base
+as installed and is held to the base's versions, so torch is never fetched again.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from trainshed_worker.data.store import Cancellation
 from trainshed_worker.environments.base import BaseEnvironment
 from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.provide import Installed
+from trainshed_worker.environments.sealing import seal
 from trainshed_worker.environments.skeleton import make_skeleton, site_packages
 from trainshed_worker.logs import last_lines
 from trainshed_worker.protocol import Assignment, FailureCause, MachineFacts
@@ -147,6 +148,7 @@ class Installer:
             try:
                 self._say(f"Installing {wanted.shown}")
                 self._build(build, wanted, assignment, layout, slot, cancellation)
+                seal(str(build / "layer"))
                 os.replace(build / "layer", layer)
             finally:
                 shutil.rmtree(build, ignore_errors=True)
