@@ -8,6 +8,7 @@ rows when it comes back.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from types import FrameType
 
@@ -28,6 +29,8 @@ from trainshed_service.wire.http import AsgiApp, Receive, Scope, Send, respond
 from trainshed_service.wire.sigv4 import credential_service
 
 _log = structlog.get_logger(__name__)
+_SWITCH_SECONDS = 0.001
+"""How long a database thread may go on while the event loop waits for the interpreter."""
 _REST_PATHS = ("/v1/", "/openapi.json", "/docs")
 
 
@@ -143,6 +146,7 @@ class _Server(uvicorn.Server):
 
 
 def main() -> None:
+    sys.setswitchinterval(_SWITCH_SECONDS)
     settings = Settings()  # type: ignore[call-arg]  # from TRAINSHED_* variables
     configure_logging("api")
     api = Api(settings)

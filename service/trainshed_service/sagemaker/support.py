@@ -8,6 +8,7 @@ document in step).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -113,10 +114,17 @@ TABLE: tuple[Row, ...] = (
 )
 
 
+_BY_TREATMENT = {
+    treatment: [(re.split(r"[.\[]", row.member)[0], row) for row in TABLE if row.treatment is treatment]
+    for treatment in Treatment
+}
+"""Each row with the member of the request that it is below: most requests have few of them."""
+
+
 def refuse_unsupported(request: Request) -> None:
     """Raise ValidationException for the first member of the request that we do not provide."""
-    for row in TABLE:
-        if row.treatment is Treatment.REFUSED:
+    for head, row in _BY_TREATMENT[Treatment.REFUSED]:
+        if head in request:
             for place, value in _find(request, row.member):
                 if row.applies(value):
                     shown = f" {row.value}" if row.value else ""
@@ -126,8 +134,8 @@ def refuse_unsupported(request: Request) -> None:
 def notices(request: Request) -> list[str]:
     """One sentence for each member that was accepted and will not be acted on."""
     found: list[str] = []
-    for row in TABLE:
-        if row.treatment is Treatment.NOTED:
+    for head, row in _BY_TREATMENT[Treatment.NOTED]:
+        if head in request:
             places = [place for place, value in _find(request, row.member) if row.applies(value)]
             if places:
                 found.append(f"{row.member} is accepted but not acted on: {row.text}.")

@@ -80,7 +80,7 @@ class Validator:
         """All violations and unknown members. Raises SerializationException for values of a wrong type."""
         report = Report()
         if self._check is not None:
-            self._check(request, _Place("", "", 0), report)
+            self._check(request, _Place(), report)
         elif isinstance(request, dict):
             report.unknown.extend(str(name) for name in request)
         return report
@@ -103,24 +103,51 @@ def validator(service: str, operation: str) -> Validator:
     return Validator(model.input_shape)
 
 
-@dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in the request: as AWS writes it, and in the request's own spelling."""
+    """Where in the request. The words for it are only made where something is wrong there."""
 
-    path: str
-    spelling: str
-    depth: int
+    __slots__ = ("_above", "_name", "depth")
+
+    def __init__(self, above: _Place | None = None, name: str = "", depth: int = 0) -> None:
+        self._above = above
+        self._name = name
+        self.depth = depth
 
     def member(self, name: str) -> _Place:
-        lowered = name[:1].lower() + name[1:]
-        return _Place(
-            f"{self.path}.{lowered}" if self.path else lowered,
-            f"{self.spelling}.{name}" if self.spelling else name,
-            self.depth + 1,
-        )
+        return _Place(self, name, self.depth + 1)
 
-    def element(self, key: str) -> _Place:
-        return _Place(f"{self.path}.{key}.member", f"{self.spelling}.{key}", self.depth + 1)
+    def element(self, key: str) -> _Element:
+        return _Element(self, key, self.depth + 1)
+
+    @property
+    def path(self) -> str:
+        """As AWS writes it."""
+        if self._above is None:
+            return ""
+        above, lowered = self._above.path, self._name[:1].lower() + self._name[1:]
+        return f"{above}.{lowered}" if above else lowered
+
+    @property
+    def spelling(self) -> str:
+        """In the request's own spelling."""
+        above = self._above.spelling if self._above is not None else ""
+        return f"{above}.{self._name}" if above else self._name
+
+
+class _Element(_Place):
+    """A position of a list or a key of a map."""
+
+    __slots__ = ()
+
+    @property
+    def path(self) -> str:
+        assert self._above is not None
+        return f"{self._above.path}.{self._name}.member"
+
+    @property
+    def spelling(self) -> str:
+        assert self._above is not None
+        return f"{self._above.spelling}.{self._name}"
 
 
 _Check = Callable[[Any, _Place, Report], None]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
+import orjson
+
 from trainshed_service.wire.errors import ApiError, serialization_error
 
 
@@ -40,7 +42,10 @@ def encode(response: dict[str, Any] | None) -> bytes:
     """No response has an empty body, as AWS answers operations without output."""
     if response is None:
         return b""
-    return _ENCODER.encode(response).encode()
+    try:
+        return orjson.dumps(response)
+    except TypeError:  # integers above 64 bits and half characters, of a request that is shown again
+        return _ENCODER.encode(response).encode()
 
 
 def encode_error(error: ApiError) -> bytes:
