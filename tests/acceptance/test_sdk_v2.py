@@ -1,13 +1,14 @@
 """SageMaker SDK v2, unmodified, pointed at Trainshed by the lines of `trainshed env` alone."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.conftest import CLIENTS, SCRIPTS, result_of
-from tests.support.stack import Stack, run
+from tests.support.stack import REPOSITORY, Stack, run
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -58,6 +59,7 @@ def test_fit_with_every_distribution(stack: Stack, client_python, source: Path, 
     )
     for line in RANKS:
         assert output.count(line) == 1, f"{line!r} is {output.count(line)} times in\n{output[-6000:]}"
+    assert "[c10d]" not in output, "torch warns of the cluster's network"
     assert seen["model_files"] == ["model.pt"]
     assert seen["attached_model_data"] == seen["model_data"]
     assert seen["metrics"] == ["loss"]
@@ -83,6 +85,28 @@ def test_fit_without_distribution(stack: Stack, client_python, source: Path, tmp
             assert output.count(f"line {number} of {host}") == 1
     assert seen["model_files"] == ["model-algo-1.json", "model-algo-2.json"]
     assert seen["metrics"] == ["loss"]
+
+
+def test_lightning_with_requirements(stack: Stack, client_python):
+    seen, output = fit(
+        stack,
+        client_python,
+        *("--source-dir", str(REPOSITORY / "examples" / "lightning"), "--entry-point", "train.py"),
+        *("--distribution", json.dumps({"pytorchddp": {"enabled": True}})),
+        *("--framework", "2.0.1", "--python", "py310", "--instance-type", "ml.p4d.24xlarge"),
+    )
+    assert "Successfully installed lightning-" in output
+    errors = [float(error) for error in re.findall(r"epoch=\d+ world_size=4 error=([0-9.]+);", output)]
+    assert len(errors) == 5 and errors[-1] < 0.1 < errors[0], output[-6000:]
+    assert seen["model_files"] == ["model.pt"]
+
+
+def test_a_tuner_is_told_that_there_is_no_such_operation(stack: Stack, client_python):
+    completed = run(client_python("sdk-v2"), CLIENTS / "sdk_v2_tuner.py", env=stack.env, timeout=200)
+    error = result_of(completed.stdout)
+    assert error["operation"] == "CreateHyperParameterTuningJob"
+    assert error["Code"] == "UnknownOperationException"
+    assert "CreateHyperParameterTuningJob" in error["Message"] and "not provided" in error["Message"]
 
 
 def test_a_failing_script_raises_the_sdks_own_exception_with_our_reason(stack: Stack, client_python, source: Path):

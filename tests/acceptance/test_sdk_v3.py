@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("entry_point", "options", "lines"),
     [
-        pytest.param("plain.py", [], ["hello from algo-1", "hello from algo-2", "epoch=1 loss=0.5000;"], id="plain"),
+        pytest.param("plain.py", [], [f"hello from algo-{number} of" for number in (1, 2)], id="plain"),
         pytest.param(
             "ddp.py",
             ["--torchrun"],
@@ -36,6 +36,20 @@ def test_train(stack: Stack, client_python, tmp_path: Path, entry_point: str, op
     seen = result_of(completed.stdout)
     printed = completed.stdout + completed.stderr
     for line in lines:
-        assert line in printed, f"{line!r} is not in\n{printed[-6000:]}"
+        assert printed.count(line) == 1, f"{line!r} is {printed.count(line)} times in\n{printed[-6000:]}"
     assert seen["listed"] and seen["status"] == "Completed"
     assert seen["model"].endswith(f"/{seen['job']}/output/model.tar.gz")
+    assert seen["deleted"] == "Requested resource not found."
+
+
+def test_stop(stack: Stack, client_python, tmp_path: Path):
+    (tmp_path / "wait.py").write_text("import threading\nprint('waiting', flush=True)\nthreading.Event().wait()\n")
+    completed = run(
+        client_python("sdk-v3"),
+        CLIENTS / "sdk_v3_train.py",
+        *("--source-dir", tmp_path, "--entry-point", "wait.py", "--count", "1", "--stop"),
+        env=stack.env,
+        timeout=500,
+    )
+    seen = result_of(completed.stdout)
+    assert (seen["status"], seen["deleted"]) == ("Stopped", "Requested resource not found.")

@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import logging
 import os
 
+from botocore.exceptions import ClientError
 from sagemaker.core.resources import TrainingJob
 from sagemaker.core.training.configs import Compute, SourceCode
 from sagemaker.train import ModelTrainer
@@ -15,7 +17,9 @@ parser.add_argument("--entry-point", required=True)
 parser.add_argument("--torchrun", action="store_true")
 parser.add_argument("--instance-type", default="ml.c5.xlarge")
 parser.add_argument("--count", type=int, default=2)
+parser.add_argument("--stop", action="store_true", help="start without waiting, stop, wait for the end")
 arguments = parser.parse_args()
+logging.basicConfig(level=logging.INFO, format="%(message)s")  # without it the SDK shows no log line
 
 trainer = ModelTrainer(
     training_image="763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.2.0-cpu-py310",
@@ -26,10 +30,13 @@ trainer = ModelTrainer(
     base_job_name="sdk-v3",
     role=os.environ["SAGEMAKER_ROLE"],
 )
-trainer.train(wait=True, logs=True)
+trainer.train(wait=not arguments.stop, logs=not arguments.stop)
 name = trainer._latest_training_job.training_job_name
 listed = [job.training_job_name for job in TrainingJob.get_all()]
 job = TrainingJob.get(training_job_name=name)
+if arguments.stop:
+    job.stop()
+    job.wait()
 seen = {
     "job": name,
     "listed": name in listed,
@@ -37,4 +44,8 @@ seen = {
     "model": job.model_artifacts.s3_model_artifacts,
 }
 job.delete()
+try:
+    TrainingJob.get(training_job_name=name)
+except ClientError as error:
+    seen["deleted"] = error.response["Error"]["Message"]
 print("\nRESULT " + json.dumps(seen), flush=True)
