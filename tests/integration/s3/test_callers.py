@@ -183,7 +183,14 @@ def test_what_a_job_may_not(gateway: GatewayUnderTest, bucket: str, job: Any, pr
 
 @pytest.mark.parametrize(
     "path",
-    ["out/../secret/x", "out/%2e%2e/secret/x", "%2e%2e/other/x", "./secret/x"],
+    [
+        "out/../secret/x",
+        "out/%2e%2e/secret/x",
+        "%2e%2e/other/x",
+        "./secret/x",
+        "out%5C..%5Csecret/x",
+        "out/..%5Csecret/x",
+    ],
 )
 def test_a_job_cannot_climb_out_of_its_prefix(gateway: GatewayUnderTest, bucket: str, path: str) -> None:
     who = gateway.job_credentials(f"climb-{bucket}", write=[(bucket, "out/")])

@@ -103,6 +103,7 @@ def test_folder_markers(gateway: GatewayUnderTest, bucket: str) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"1")
     lossy = (
         lambda: s3.put_object(Bucket=bucket, Key="x/", Body=b"1"),
+        lambda: s3.put_object(Bucket=bucket, Key="x\\", Body=b"1"),
         lambda: s3.create_multipart_upload(Bucket=bucket, Key="x/"),
         lambda: s3.copy_object(Bucket=bucket, Key="x/", CopySource={"Bucket": bucket, "Key": "k"}),
     )
@@ -116,6 +117,13 @@ def test_double_slash_is_readable_under_its_name(gateway: GatewayUnderTest, buck
     s3 = gateway.client()
     s3.put_object(Bucket=bucket, Key="a//b", Body=b"1")
     assert s3.get_object(Bucket=bucket, Key="a//b")["Body"].read() == b"1"
+
+
+def test_backslash_is_kept_as_a_slash(gateway: GatewayUnderTest, bucket: str) -> None:
+    s3 = gateway.client()
+    s3.put_object(Bucket=bucket, Key="a\\b", Body=b"1")
+    assert s3.get_object(Bucket=bucket, Key="a\\b")["Body"].read() == b"1"
+    assert [o["Key"] for o in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["a/b"]
 
 
 def test_conditions(gateway: GatewayUnderTest, bucket: str) -> None:
