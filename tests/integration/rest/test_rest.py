@@ -187,6 +187,7 @@ def _end(rest: Rest, name: str) -> None:
     def finish(session: Any) -> None:
         job = session.query(Job).filter_by(name=name).one()
         job.state, job.status, job.secondary_status = "completed", "Completed", "Completed"
+        job.version += 1  # as every change of a job; what is rendered is kept by it
 
     rest.service.control.write_sync(finish)
 
