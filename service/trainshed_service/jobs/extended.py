@@ -85,7 +85,7 @@ def _attempts(session: Session, job_id: int, name: str) -> tuple[list[dict[str, 
             report = row.report or {}
             notices += report.get("notices") or []
             known = known_type(row.instance_type)
-            stand_in = stand_in or is_stand_in(row.instance_type, row.facts["accelerators"])
+            stand_in = stand_in or is_stand_in(row.instance_type, row.facts.get("accelerators", 0))
             hosts.append(
                 {
                     "Host": row.host,
