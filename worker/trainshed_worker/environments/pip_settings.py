@@ -63,6 +63,20 @@ def _node_settings(python: Path) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found.items()))
 
 
+@lru_cache(maxsize=8)
+def _default_hosts(python: Path) -> tuple[str, ...]:
+    """Where pip looks when nothing is configured: its own index, and the host of that index's files."""
+    script = "from pip._internal.models.index import PyPI; print(PyPI.simple_url, PyPI.file_storage_domain)"
+    try:
+        answer = subprocess.run(
+            [str(python), "-c", script], capture_output=True, text=True, timeout=TIMEOUT, check=True
+        )
+        index, files = answer.stdout.split()
+    except (subprocess.SubprocessError, OSError, ValueError):
+        return ()
+    return tuple(_hosts(f"{index} https://{files}"))
+
+
 def _local_paths(value: str) -> list[Path]:
     found = []
     for word in value.split():
@@ -95,6 +109,8 @@ def pip_settings(base: BaseEnvironment, job_environment: Mapping[str, str]) -> P
     variables = {f"PIP_{key.upper().replace('-', '_')}": value for key, value in node.items()}
     paths = [path for key, value in node.items() for path in _shown(key, value)]
     hosts = [host for value in node.values() for host in _hosts(value)]
+    if "index-url" not in node:  # a machine may reach pip's own index by a mirror in its private network
+        hosts += _default_hosts(base.bin / "python3")
     for name, value in job_environment.items():
         if name.startswith("PIP_"):
             variables[name] = value
