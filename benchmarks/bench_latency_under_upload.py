@@ -20,6 +20,7 @@ import statistics
 import tempfile
 import threading
 import time
+import urllib.parse
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -172,7 +173,9 @@ def run(stack: Stack, options: argparse.Namespace) -> None:
     env = stack.env
     keys = Credentials(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"])
     server = Server("trainshed", env["AWS_ENDPOINT_URL"], keys, env["AWS_REGION"], stack.role)
-    stack.client("s3").create_bucket(Bucket=BUCKET)
+    output = urllib.parse.urlsplit(server.create_body("any")["OutputDataConfig"]["S3OutputPath"]).netloc
+    for bucket in (BUCKET, output):
+        stack.client("s3").create_bucket(Bucket=bucket)
     names = [f"bench-{uuid.uuid4().hex}" for _ in range(options.jobs)]
     hammer(server, [server.signed("CreateTrainingJob", server.create_body(name)) for name in names], 4, 600)
     requests = [server.signed("DescribeTrainingJob", {"TrainingJobName": name}) for name in names]
