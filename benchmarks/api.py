@@ -175,7 +175,9 @@ def main() -> None:
                     "arn:aws:iam::123456789012:role/Bench",
                 ),
             ]
-            wait_until(lambda: answers(servers[1]), timeout=60, what="moto answers")
+            wait_until(lambda: moto.poll() is not None or answers(servers[1]), timeout=60, what="moto answers")
+            if moto.poll() is not None:
+                raise SystemExit("moto_server ended at once; run it by hand to see why (is moto[server] installed?)")
             run(servers, arguments.jobs, arguments.rounds, arguments.seconds)
         finally:
             moto.terminate()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from botocore.credentials import Credentials
 
-from benchmarks.api import CLIENTS, Server, fill, hammer
+from benchmarks.api import CLIENTS, Figure, Server, fill, hammer
 from tests.support.api_process import ApiProcess
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -77,14 +77,15 @@ def measure(server: Server, pid: int, arguments: argparse.Namespace) -> None:
             requests = make()
             record = _record(pid, arguments.profile, f"{label}-{clients}") if arguments.profile else None
             before, began = cpu_seconds(pid), time.perf_counter()
-            latencies = sorted(hammer(server, requests, clients, _SECONDS))
+            latencies = hammer(server, requests, clients, _SECONDS)
             wall, cpu = time.perf_counter() - began, cpu_seconds(pid) - before
+            figure = Figure([], latencies)
             if record is not None:
                 record.send_signal(2)
                 record.wait()
             print(
                 f"{label:9} {clients} client(s)  cpu {cpu / calls * 1000:6.3f} ms/call  {calls / wall:7.0f}/s  "
-                f"p50 {latencies[len(latencies) // 2] * 1000:6.2f} ms  p99 {latencies[-len(latencies) // 100] * 1000:6.2f} ms",
+                f"p50 {figure.percentile(0.5):6.2f} ms  p99 {figure.percentile(0.99):6.2f} ms",
                 flush=True,
             )
 
@@ -94,8 +95,8 @@ def _record(pid: int, folder: Path, label: str) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
         [
-            Path(sys.executable).with_name("py-spy"), "record", "--pid", str(pid), "--rate", "400", "--gil", "--threads",
-            "--format", "raw", "--output", folder / f"{label}.txt", "--duration", "3600",
+            Path(sys.executable).with_name("py-spy"), "record", "--pid", str(pid), "--rate", "400", "--gil",
+            "--threads", "--format", "raw", "--output", folder / f"{label}.txt", "--duration", "3600",
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
