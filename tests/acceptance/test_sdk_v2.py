@@ -97,7 +97,7 @@ def test_lightning_with_requirements(stack: Stack, client_python):
     )
     assert "Successfully installed lightning-" in output
     errors = [float(error) for error in re.findall(r"epoch=\d+ world_size=4 error=([0-9.]+);", output)]
-    assert len(errors) == 5 and errors[-1] < 0.1 < errors[0], output[-6000:]
+    assert len(errors) == 5 and errors[-1] < 0.2 < 1.0 < errors[0], output[-6000:]
     assert seen["model_files"] == ["model.pt"]
 
 
