@@ -217,7 +217,9 @@ def test_nodes_roles_and_log_contact(rest: Rest) -> None:
     arns = [role["arn"] for role in rest.http.get("/v1/roles").json()["roles"]]
     assert rest.service.bootstrap.role_arn in arns
     rest.ship("placed", "algo-1", ["hello"])
-    (contact,) = rest.http.get("/v1/training-jobs/placed").json()["LogContact"]
+    described = rest.http.get("/v1/training-jobs/placed")
+    assert described.status_code == 200, described.text
+    (contact,) = described.json()["LogContact"]
     assert (contact["host"], contact["lines"]) == ("algo-1", 1)
     assert contact["silentSeconds"] < 60
 
