@@ -86,12 +86,14 @@ def list_jobs(folder: Path | None, limit: int, status: str | None) -> None:
         for page in pages:
             for job in page["TrainingJobSummaries"]:
                 name = job["TrainingJobStatus"]
+                # A job that was stopped in the queue never trained: it ended when it last changed.
+                ended = job["LastModifiedTime"] if name in TERMINAL else None
                 table.add_row(
                     job["TrainingJobName"],
                     f"[{_COLOURS.get(name, 'white')}]{name}[/]",
                     job.get("SecondaryStatus", ""),
                     job["CreationTime"].astimezone().strftime("%Y-%m-%d %H:%M:%S"),
-                    took(job["CreationTime"], job.get("TrainingEndTime")),
+                    took(job["CreationTime"], job.get("TrainingEndTime", ended)),
                 )
     out.print(table if table.row_count else "no jobs")
 
