@@ -47,7 +47,7 @@ class Login:
         what looks at links before people do (chat, mail) does not spend it."""
         if "once" not in request.query_params and await self._is_logged_in(request):
             return RedirectResponse(safe_target(request.query_params.get("next")), 303)
-        return self._page(request)
+        return self._page(request, request.query_params.get("next"))
 
     async def submit(self, request: Request) -> Response:
         """POST /login."""
@@ -58,14 +58,14 @@ class Login:
         wait = self._limiter.wait_seconds(address)
         if wait > 0:
             message = f"Too many failed logins. Try again in {int(wait) + 1} s."
-            answer = self._page(request, error=message, status=429)
+            answer = self._page(request, form.get("next"), error=message, status=429)
             answer.headers["retry-after"] = str(int(wait) + 1)
             return answer
         session = await self._open(form)
         if session is None:
             self._limiter.failed(address)
             _log.warning("dashboard.login_failed", address=address)
-            return self._page(request, error=_USED if form.get("once") else _WRONG, status=401)
+            return self._page(request, form.get("next"), error=_USED if form.get("once") else _WRONG, status=401)
         response = RedirectResponse(safe_target(form.get("next")), 303)
         set_session(response, self._services, session)
         return response
@@ -124,7 +124,7 @@ class Login:
         sessions = self._services.identity.sessions
         return await self._services.database.read(lambda s: sessions.authenticate(s, token)) is not None
 
-    def _page(self, request: Request, *, error: str = "", status: int = 200) -> Response:
+    def _page(self, request: Request, target: str | None, *, error: str = "", status: int = 200) -> Response:
         mark, is_new = browser_mark(request, self._services)
         once = request.query_params.get("once", "") if not error else ""
         response = self._pages.render(
@@ -132,7 +132,7 @@ class Login:
             status=status,
             csrf=self._csrf.token(mark),
             error=error,
-            next=safe_target(request.query_params.get("next")),
+            next=safe_target(target),
             once=once[:100],
         )
         if is_new:
