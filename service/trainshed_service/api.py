@@ -21,8 +21,9 @@ from trainshed_service.core import Core, build_core
 from trainshed_service.dashboard import claims, create_dashboard
 from trainshed_service.logging_setup import configure_logging
 from trainshed_service.nodes import agent_routes
-from trainshed_service.operations import all_operations
+from trainshed_service.operations import all_operations, load_validators
 from trainshed_service.passthrough import S3Passthrough
+from trainshed_service.rest import create_rest_app
 from trainshed_service.settings import Settings
 from trainshed_service.wire.app import create_wire_app
 from trainshed_service.wire.http import AsgiApp, Receive, Scope, Send, respond
@@ -46,6 +47,7 @@ class Api:
         self._agents: AsgiApp | None = None
         self._rest: AsgiApp | None = None
         self._dashboard: AsgiApp | None = None
+        self._warming: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -62,7 +64,7 @@ class Api:
 
     def _route(self, scope: Scope) -> AsgiApp:
         """A bucket may be called `v1` or `agent`: what is signed for S3 is S3's, whatever its path."""
-        assert self._wire is not None and self._agents is not None
+        assert self._wire is not None and self._agents is not None and self._rest is not None
         path: str = scope["path"]
         ours = path == "/healthz" or path.startswith(("/agent/v1/", *_REST_PATHS))
         if not ours and self._dashboard is not None and claims(scope):
@@ -73,7 +75,7 @@ class Api:
             return self._health
         if path.startswith("/agent/v1/"):
             return self._agents
-        return self._rest or self._wire
+        return self._rest
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
@@ -102,23 +104,19 @@ class Api:
         services = core.services
         self._wire = create_wire_app(services, all_operations(), s3=self._s3)
         self._agents = Starlette(routes=agent_routes(services.nodes))
-        self._rest = _rest_app(core)
+        self._rest = create_rest_app(services)
         self._dashboard = create_dashboard(services)
         await services.nodes.start()
+        # A second of work that the first caller would wait for; the server answers meanwhile.
+        self._warming = asyncio.create_task(asyncio.to_thread(load_validators))
         _log.info("api.started", host=self.settings.host, port=self.settings.port, account=core.account_id)
 
     async def _stop(self) -> None:
+        if self._warming is not None:
+            await self._warming
         await self._s3.close()
         if self._core is not None:
             await self._core.close()
-
-
-def _rest_app(core: Core) -> AsgiApp | None:
-    from trainshed_service import rest
-
-    create = getattr(rest, "create_rest_app", None)
-    app: AsgiApp | None = create(core.services) if create is not None else None
-    return app
 
 
 def _is_s3(scope: Scope) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
+from trainshed_service import cloudwatch, cloudwatch_logs, iam, sagemaker, sts
+from trainshed_service.wire.constraints import validator
 from trainshed_service.wire.context import Operations
-
-_ROOMS = {
-    "sagemaker": "trainshed_service.sagemaker",
-    "logs": "trainshed_service.cloudwatch_logs",
-    "cloudwatch": "trainshed_service.cloudwatch",
-    "sts": "trainshed_service.sts",
-    "iam": "trainshed_service.iam",
-}
 
 
 def all_operations() -> dict[str, Operations]:
-    return {name: getattr(import_module(room), "OPERATIONS", {}) for name, room in _ROOMS.items()}
+    return {
+        "sagemaker": sagemaker.OPERATIONS,
+        "logs": cloudwatch_logs.OPERATIONS,
+        "cloudwatch": cloudwatch.OPERATIONS,
+        "sts": sts.OPERATIONS,
+        "iam": iam.OPERATIONS,
+    }
+
+
+def load_validators() -> None:
+    """Read the models of all operations now: a second of work that would otherwise fall to the first caller."""
+    for service, operations in all_operations().items():
+        for operation in operations:
+            validator(service, operation)

@@ -1,8 +1,8 @@
 """How an attempt ends: the verdict on the job, a retry, or the success. One transaction with the end of the attempt.
 
 Invariants: a terminal status is written only here (and for jobs that never got a node in `stopping`), after the last
-line and the artifacts are stored or their deadline has passed; a job succeeds at most once; its keys are revoked in the
-same transaction.
+line and the artifacts are stored or their deadline has passed; a job succeeds at most once, and only where every host
+said that its processes had ended; its keys are revoked in the same transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainshed_service.jobs.spec import max_runtime_seconds, retries_allowed
 from trainshed_service.jobs.states import AttemptState, Cause, JobState
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import attempts
-from trainshed_worker.protocol import EndReason, FailureCause, InstanceFailure
+from trainshed_worker.protocol import EndReason, FailureCause, InstanceFailure, Phase
 
 RevokeKeys = Callable[[Session, str], Any]
 CLEAR_SECONDS = 300.0
@@ -52,6 +52,9 @@ def conclude(
     failure, host = live.failure, live.outcome.get("host")
     if overdue is not None and failure is None:
         failure, host = overdue, None
+    if failure is None and live.end_reason is None and not all(view.reached(Phase.EXITED) for view in live.hosts):
+        silent = next(view.host for view in live.hosts if not view.reached(Phase.EXITED))
+        failure, host = _no_end(silent, now), silent
     outcome = {**live.outcome, "failure": failure.model_dump(mode="json") if failure else None, "host": host}
     moved = move_attempt(
         session,
@@ -69,6 +72,12 @@ def conclude(
     _judge(session, live, failure, host or "the cluster", now, settings, final_metrics)
     effects.add(advance(session, attempt_id, now, settings))
     return effects
+
+
+def _no_end(host: str, now: float) -> InstanceFailure:
+    return InstanceFailure(
+        cause=FailureCause.NODE, message=f"{host} is gone and never said how its processes ended", at=now
+    )
 
 
 def _judge(
