@@ -5,14 +5,16 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
 PYTHON3 ?= python3
-# Processes that run tests: one for each core, or `make test TEST_WORKERS=4`.
-TEST_WORKERS ?= auto
+# Processes that run tests. More than this machine's cores may be, since most long tests wait for other processes.
+TEST_WORKERS ?= 4
+# The long ones first; a worker that is done takes over from one that is not.
+TEST_RUN = $(PYTHON) -m pytest -n $(TEST_WORKERS) --dist worksteal tests/chaos tests/acceptance tests/browser tests/integration tests/unit
 
 help:
 	@echo "make install   check this machine, make .venv, install (quick when nothing changed)"
 	@echo "make demo      train a small GPT on two instances, end to end, on this machine"
 	@echo "make test      install, then run every test"
-	@echo "make test-deep the same, with many more examples of the property tests and the long outages"
+	@echo "make test-deep the same, with many more examples of the property tests"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway's throughput, latency under an upload"
 	@echo "make lock      write down the versions that are installed now"
@@ -25,10 +27,10 @@ demo: install
 	@$(PYTHON) scripts/demo.py
 
 test: install
-	@$(PYTHON) -m pytest -n $(TEST_WORKERS) tests $(PYTEST_ARGS)
+	@$(TEST_RUN) $(PYTEST_ARGS)
 
 test-deep: install
-	@TRAINSHED_TEST_DEEP=1 $(PYTHON) -m pytest -n $(TEST_WORKERS) tests $(PYTEST_ARGS)
+	@TRAINSHED_TEST_DEEP=1 $(TEST_RUN) $(PYTEST_ARGS)
 
 lint: install
 	.venv/bin/ruff check .
