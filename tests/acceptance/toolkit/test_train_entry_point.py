@@ -1,8 +1,7 @@
 """A second opinion on the container contract: the public `sagemaker-training` package as the job's own command.
 
 One job gets the package by its requirements.txt and runs `train` inside the sandbox on two instances; another runs
-the same script by our launcher. The toolkit must find
-everything that it expects, and the script must find the same in both.
+the same script by our launcher. The toolkit must find everything that it expects, the script the same in both.
 """
 
 import json
@@ -21,7 +20,7 @@ HYPERPARAMETERS = {"epochs": "3", "name": '"two words"', "flag": "true", "rates"
 THEIR_OWN = {"SM_NUM_CPUS", "SM_NUM_GPUS", "SM_NUM_NEURONS", "SM_FRAMEWORK_MODULE", "SM_TRAINING_ENV", "SM_LOG_LEVEL"}
 
 
-def run(stack: Stack, bucket: str, name: str, **algorithm: Any) -> dict[str, dict[str, Any]]:
+def run(stack: Stack, bucket: str, name: str, archive: str, **algorithm: Any) -> dict[str, dict[str, Any]]:
     """What the script found on each host of the finished job."""
     stack.client("s3").put_object(Bucket=bucket, Key=f"{name}/train/a.txt", Body=b"a")
     source = {
@@ -34,7 +33,7 @@ def run(stack: Stack, bucket: str, name: str, **algorithm: Any) -> dict[str, dic
         bucket,
         name,
         program="show.py",
-        source=upload_source(stack, bucket, {"show.py": SHOW, "requirements.txt": "sagemaker-training\n"}),
+        source=archive,
         hyperparameters={**HYPERPARAMETERS, "sagemaker_region": '"us-east-1"'},
         count=2,
         InputDataConfig=[{"ChannelName": "train", "DataSource": {"S3DataSource": source}}],
@@ -56,8 +55,9 @@ def run(stack: Stack, bucket: str, name: str, **algorithm: Any) -> dict[str, dic
 def test_the_toolkits_train_finds_everything_and_agrees_with_our_launcher(
     stack: Stack, bucket: str, job_name: str
 ) -> None:
-    theirs = run(stack, bucket, f"{job_name}-tk", ContainerEntrypoint=["train"])
-    ours = run(stack, bucket, f"{job_name}-own")
+    archive = upload_source(stack, bucket, {"show.py": SHOW, "requirements.txt": "sagemaker-training\n"})
+    theirs = run(stack, bucket, f"{job_name}-tk", archive, ContainerEntrypoint=["train"])
+    ours = run(stack, bucket, f"{job_name}-own", archive)
     assert set(theirs) == set(ours) == {"algo-1", "algo-2"}
     for host in ours:
         assert ours[host]["argv"] == theirs[host]["argv"]
