@@ -72,6 +72,7 @@ def _build(name: str, place: Path) -> None:
     print(f"client environment {name}: installing", file=sys.stderr, flush=True)
     _run([sys.executable, "-m", "venv", str(place)], name)
     command = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command.append("--no-compile")  # of the many files, a client's first start compiles the few that it loads
     command += ["--requirement", str(REQUIREMENTS / f"{name}.txt")]
     if _lock_of(name).is_file():
         command += ["--constraint", str(_lock_of(name))]
