@@ -37,7 +37,8 @@ def start(
         if control.running(home):
             _already_up(home, detach)
             return
-        config = _remember(home, nodes, instance_types)
+        with home.changing():
+            config = _remember(home, nodes, instance_types)
         if detach:
             control.start_detached(home, port=port, with_agent=with_agent)
             _say_ready(home, home.read())

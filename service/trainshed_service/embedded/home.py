@@ -6,8 +6,12 @@ Invariants: nothing is written outside the home; `config.json` is replaced as a 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +112,23 @@ class Home:
         except PermissionError as error:
             raise HomeError(f"{self.config_path} belongs to another user; run this as that user") from error
 
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold this while the configuration is read to be changed, so that no start writes over what another wrote."""
+        fd = os.open(self.run / "config.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
     def write(self, config: HomeConfig) -> None:
         write_private(self.config_path, json.dumps(config.model_dump(), indent=1) + "\n")
 
 
 def write_private(path: Path, text: str) -> None:
     """Whole or not at all, readable by the owner only, on disk when it returns."""
-    fresh = path.with_name(path.name + ".new")
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")  # two writers at once must not share it
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:
         os.fchmod(file.fileno(), 0o600)

@@ -143,7 +143,8 @@ class Supervisor:
             raise UpError(str(error)) from error
         ports = chosen | {f"store_{name}": port for name, port in vars(self._store.ports).items()}
         self._config = self._config.model_copy(update={"ports": ports})
-        self._home.write(self._config)
+        with self._home.changing():
+            self._home.write(self._config)
 
     def _service_parts(self) -> list[Part]:
         environment = plan.service_environment(self._home, self._config, self._store.environment())
