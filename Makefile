@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-deep lint format lock bench bench-api bench-gateway bench-latency clean
+.PHONY: help install demo clients test test-deep lint format lock bench bench-api bench-gateway bench-latency clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -26,10 +26,14 @@ install:
 demo: install
 	@$(PYTHON) scripts/demo.py
 
-test: install
+# The real AWS clients, each in an environment of its own; made here, so that no test waits for a download.
+clients: install
+	@for name in awscli sdk-v2 sdk-v3; do $(PYTHON) scripts/client_env.py $$name >/dev/null || exit 1; done
+
+test: install clients
 	@$(TEST_RUN) $(PYTEST_ARGS)
 
-test-deep: install
+test-deep: install clients
 	@TRAINSHED_TEST_DEEP=1 $(TEST_RUN) $(PYTEST_ARGS)
 
 lint: install
