@@ -1,7 +1,10 @@
 """Starting: many at once, interrupted at any moment, and what a started process finds around it."""
 
+import fcntl
 import os
 import signal
+import struct
+import termios
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -123,15 +126,37 @@ def test_a_supervisor_killed_at_any_moment_leaves_nothing(tmp_path: Path, start_
     assert not any(Path(path).exists() for path in handle.state().cgroups)
 
 
-def test_a_killed_zygote_is_replaced(tmp_path: Path, start_instance: Start) -> None:
+@pytest.mark.parametrize("stopped_first", [False, True], ids=["at once", "with the request in its queue"])
+def test_a_killed_zygote_is_replaced(tmp_path: Path, start_instance: Start, stopped_first: bool) -> None:
     first = start_instance(make_spec(tmp_path / "1", shell("sleep 600")))
     zygote = spawn._zygote
     assert zygote is not None
-    os.kill(zygote.process.pid, signal.SIGKILL)
-    second = start_instance(make_spec(tmp_path / "2", shell("exit 5")))
+    if stopped_first:
+        os.kill(zygote.process.pid, signal.SIGSTOP)
+    kill = _kill_when_asked if stopped_first else _kill_at_once
+    with ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(kill, zygote)
+        if not stopped_first:
+            killed.result()
+        second = start_instance(make_spec(tmp_path / "2", shell("exit 5")))
+    killed.result()
     record = second.wait(30)
     assert record is not None and record.exit_code == 5
     assert first.is_alive()
+
+
+def _kill_at_once(zygote: spawn._Zygote) -> None:
+    os.kill(zygote.process.pid, signal.SIGKILL)
+
+
+def _kill_when_asked(zygote: spawn._Zygote) -> None:
+    """Kill a stopped zygote once a request waits in its queue."""
+
+    def asked() -> bool:
+        return struct.unpack("i", fcntl.ioctl(zygote.channel, termios.TIOCOUTQ, b"\0" * 4))[0] > 0
+
+    wait_until(asked, every=0.0005)
+    os.kill(zygote.process.pid, signal.SIGKILL)
 
 
 def test_limits_and_surroundings(tmp_path: Path, start_instance: Start) -> None:

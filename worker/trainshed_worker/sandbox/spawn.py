@@ -43,23 +43,39 @@ def spawn(module: Literal["supervisor", "netd"], directory: Path, log_name: str)
 
     Raises SandboxError with the process's own words where it failed.
     """
-    read_end, write_end = os.pipe()
-    log = os.open(directory / log_name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        message = json.dumps({"module": module, "directory": str(directory.absolute())}).encode()
-        with _lock:
+    message = json.dumps({"module": module, "directory": str(directory.absolute())}).encode()
+    for _ in range(2):  # a zygote that was killed is replaced once
+        read_end, write_end = os.pipe()
+        log = os.open(directory / log_name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
             try:
-                socket.send_fds(_ensure_zygote().channel, [message], [write_end, log])
-            except (BrokenPipeError, ConnectionResetError):  # it was killed: one more try with a new one
-                socket.send_fds(_ensure_zygote(renew=True).channel, [message], [write_end, log])
-        os.close(write_end)
-        write_end = -1
-        return _ready(read_end, directory / log_name)
-    finally:
-        os.close(log)
-        os.close(read_end)
-        if write_end >= 0:
-            os.close(write_end)
+                forked = _ask(message, [write_end, log])
+            finally:
+                os.close(write_end)
+                os.close(log)
+            answer = _read_answer(read_end, directory / log_name)
+        finally:
+            os.close(read_end)
+        if answer is not None:
+            return answer
+        if forked:
+            break
+        # the end of the pipe says that nothing lives that had this request: asking again starts no second one
+    raise SandboxError(f"it ended before it was ready; see {directory / log_name}")
+
+
+def _ask(message: bytes, descriptors: list[int]) -> bool:
+    """Hand the request to the zygote; False where the zygote died before it said that it had forked."""
+    with _lock:
+        channel = _ensure_zygote().channel
+        try:
+            socket.send_fds(channel, [message], descriptors)
+            if channel.recv(1):
+                return True
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the same as an end of the channel
+        _ensure_zygote(renew=True)
+        return False
 
 
 def _ensure_zygote(renew: bool = False) -> _Zygote:
@@ -87,7 +103,8 @@ def _ensure_zygote(renew: bool = False) -> _Zygote:
     return _zygote
 
 
-def _ready(read_end: int, log: Path) -> dict[str, Any]:
+def _read_answer(read_end: int, log: Path) -> dict[str, Any] | None:
+    """What the started process reports; None where it ended without a word."""
     data = b""
     while wait_readable(read_end, START_TIMEOUT):
         part = os.read(read_end, 65536)
@@ -97,7 +114,7 @@ def _ready(read_end: int, log: Path) -> dict[str, Any]:
     else:
         raise SandboxError(f"no sign of readiness within {START_TIMEOUT:g} s; see {log}")
     if not data:
-        raise SandboxError(f"it ended before it was ready; see {log}")
+        return None
     answer = json.loads(data)
     if not isinstance(answer, dict):
         raise SandboxError(f"unexpected sign of readiness; see {log}")

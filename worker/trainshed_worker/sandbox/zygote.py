@@ -23,7 +23,10 @@ _MAX_REQUEST = 65536
 
 
 def serve(channel: socket.socket) -> None:
-    """Requests are {"module": …, "directory": …} with two descriptors: the sign of readiness, the log."""
+    """Requests are {"module": …, "directory": …} with two descriptors: the sign of readiness, the log.
+
+    Each is answered by a byte once it is forked.
+    """
     gc.freeze()
     while True:
         data, descriptors, _, _ = socket.recv_fds(channel, _MAX_REQUEST, 2)
@@ -36,6 +39,10 @@ def serve(channel: socket.socket) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         os.waitpid(pid, 0)  # it forks again at once, so that this process never has children to reap
+        try:
+            channel.send(b"f")
+        except BrokenPipeError:
+            return  # the agent ended meanwhile
 
 
 def _become(module: str, directory: str, ready_fd: int, log_fd: int) -> NoReturn:
