@@ -88,6 +88,47 @@ class Role(Base):
     created_at: Mapped[float] = mapped_column(Float)
 
 
+class RolePass(Base):
+    """This user may run jobs in this role (administrators may in every one)."""
+
+    __tablename__ = "role_passes"
+    user_id: Mapped[int] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), primary_key=True)
+    role_arn: Mapped[str] = mapped_column(ForeignKey("roles.arn", ondelete="CASCADE"), primary_key=True)
+    created_at: Mapped[float] = mapped_column(Float)
+
+
+class Quota(Base):
+    """How many instances a subject may hold at once. `subject`: a user's name, a role's ARN, '*' for kind 'all'.
+
+    `instance_type` '*': of all types together. `instances` and `warm_instances` None: no limit. `hard`: a job that does
+    not fit is refused at create; else it waits.
+    """
+
+    __tablename__ = "quotas"
+    subject_kind: Mapped[str] = mapped_column(String(8), primary_key=True)
+    subject: Mapped[str] = mapped_column(String(256), primary_key=True)
+    instance_type: Mapped[str] = mapped_column(String(64), primary_key=True)
+    instances: Mapped[int | None] = mapped_column(Integer)
+    warm_instances: Mapped[int | None] = mapped_column(Integer)
+    hard: Mapped[bool] = mapped_column(Boolean)
+    created_at: Mapped[float] = mapped_column(Float)
+
+    __table_args__ = (
+        CheckConstraint("subject_kind IN ('all', 'user', 'role')", name="subject_kind_known"),
+        CheckConstraint("instances IS NULL OR instances >= 0", name="instances_not_negative"),
+        CheckConstraint("warm_instances IS NULL OR warm_instances >= 0", name="warm_instances_not_negative"),
+    )
+
+
+class Usage(Base):
+    """What a user has used, for fair shares: decayed instance-seconds as of `at`."""
+
+    __tablename__ = "usage"
+    user_id: Mapped[int] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), primary_key=True)
+    instance_seconds: Mapped[float] = mapped_column(Float)
+    at: Mapped[float] = mapped_column(Float)
+
+
 class Job(Base):
     """`request_raw` is the body as it came; `request` the same parsed. `version` grows with each change of the row."""
 
@@ -114,14 +155,21 @@ class Job(Base):
     final_metrics: Mapped[list[Any]] = mapped_column(JSON, default=list)
     attempts: Mapped[int] = mapped_column(Integer, default=0)
     version: Mapped[int] = mapped_column(Integer, default=0)
+    priority: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    pool_status: Mapped[str | None] = mapped_column(String(16))
+    pool_reused_by: Mapped[str | None] = mapped_column(String(63))
+    pool_retained_seconds: Mapped[int | None] = mapped_column(Integer)
 
     __table_args__ = (
         _one_of("state", JobState),
+        CheckConstraint("pool_status IN ('InUse', 'Available', 'Reused', 'Terminated')", name="pool_status_known"),
         CheckConstraint("instance_count >= 1", name="instances_positive"),
         Index("jobs_by_creation", "created_at", "id"),
         Index("jobs_by_status", "status", "created_at", "id"),
         Index("jobs_by_modification", "modified_at", "id"),
         Index("jobs_by_state", "state", "id"),
+        Index("jobs_by_pool_status", "pool_status", "created_at", "id"),
+        Index("jobs_by_user", "user_id", "created_at", "id"),
         NEVER_REUSED,
     )
 
@@ -137,7 +185,11 @@ class JobTransition(Base):
 
 
 class Cluster(Base):
-    """Instances held together for one job and (later) kept warm. `epoch` grows whenever it changes hands."""
+    """Instances held together for one job and then kept warm. `epoch` grows whenever it changes hands.
+
+    `match_key` (a hash of `match_fields`) is set where the job asked for a keep-alive or took a pool. `last_job_id`: the
+    job whose pool it is while it is warm, from `warm_since` to `warm_until`.
+    """
 
     __tablename__ = "clusters"
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -145,8 +197,13 @@ class Cluster(Base):
     epoch: Mapped[int] = mapped_column(Integer)
     created_at: Mapped[float] = mapped_column(Float)
     released_at: Mapped[float | None] = mapped_column(Float)
+    match_key: Mapped[str | None] = mapped_column(String(64))
+    match_fields: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    last_job_id: Mapped[int | None] = mapped_column(Integer)
+    warm_since: Mapped[float | None] = mapped_column(Float)
+    warm_until: Mapped[float | None] = mapped_column(Float)
 
-    __table_args__ = (_one_of("state", ClusterState),)
+    __table_args__ = (_one_of("state", ClusterState), Index("clusters_by_state", "state"))
 
 
 class Attempt(Base):

@@ -14,6 +14,9 @@ from trainshed_service.store import models
 
 meta = cast(Table, models.Meta.__table__)
 users = cast(Table, models.User.__table__)
+role_passes = cast(Table, models.RolePass.__table__)
+quotas = cast(Table, models.Quota.__table__)
+usage = cast(Table, models.Usage.__table__)
 jobs = cast(Table, models.Job.__table__)
 job_transitions = cast(Table, models.JobTransition.__table__)
 job_phases = cast(Table, models.PhaseRecord.__table__)
