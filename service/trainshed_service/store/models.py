@@ -187,8 +187,8 @@ class JobTransition(Base):
 class Cluster(Base):
     """Instances held together for one job and then kept warm. `epoch` grows whenever it changes hands.
 
-    `match_key` (a hash of `match_fields`) is set where the job asked for a keep-alive or took a pool. `last_job_id`: the
-    job whose pool it is while it is warm, from `warm_since` to `warm_until`.
+    `match_key` (a hash of `match_fields`) is set where the cluster may become a warm pool. `last_job_id`: the job whose
+    pool it is while it is warm, from `warm_since` to `warm_until`.
     """
 
     __tablename__ = "clusters"
