@@ -21,6 +21,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -50,11 +51,16 @@ class Meta(Base):
 
 
 class User(Base):
+    """`restricted`: runs jobs only in the roles of its `role_passes`. A user that left keeps its row, under another name
+    (`identity.users`), since jobs refer to it."""
+
     __tablename__ = "users"
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     name: Mapped[str] = mapped_column(String(64), unique=True)
     is_admin: Mapped[bool] = mapped_column(Boolean, default=False)
     created_at: Mapped[float] = mapped_column(Float)
+    deleted_at: Mapped[float | None] = mapped_column(Float)
+    restricted: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
 
 
 class AccessKey(Base):
@@ -117,6 +123,23 @@ class Quota(Base):
         CheckConstraint("subject_kind IN ('all', 'user', 'role')", name="subject_kind_known"),
         CheckConstraint("instances IS NULL OR instances >= 0", name="instances_not_negative"),
         CheckConstraint("warm_instances IS NULL OR warm_instances >= 0", name="warm_instances_not_negative"),
+    )
+
+
+class QuotaHolding(Base):
+    """What a job that has not ended holds of one type; kept only while some quota is hard (`quotas.holdings`)."""
+
+    __tablename__ = "quota_holdings"
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    instance_type: Mapped[str] = mapped_column(String(64), primary_key=True)
+    instances: Mapped[int] = mapped_column(Integer)
+    user_id: Mapped[int | None] = mapped_column(Integer)
+    role_arn: Mapped[str] = mapped_column(String(256))
+
+    __table_args__ = (
+        Index("quota_holdings_by_type", "instance_type"),
+        Index("quota_holdings_by_user", "user_id", "instance_type"),
+        Index("quota_holdings_by_role", "role_arn", "instance_type"),
     )
 
 

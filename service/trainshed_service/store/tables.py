@@ -14,8 +14,12 @@ from trainshed_service.store import models
 
 meta = cast(Table, models.Meta.__table__)
 users = cast(Table, models.User.__table__)
+access_keys = cast(Table, models.AccessKey.__table__)
+bearer_tokens = cast(Table, models.BearerToken.__table__)
+roles = cast(Table, models.Role.__table__)
 role_passes = cast(Table, models.RolePass.__table__)
 quotas = cast(Table, models.Quota.__table__)
+quota_holdings = cast(Table, models.QuotaHolding.__table__)
 usage = cast(Table, models.Usage.__table__)
 jobs = cast(Table, models.Job.__table__)
 job_transitions = cast(Table, models.JobTransition.__table__)
