@@ -36,10 +36,18 @@ class Settings(BaseSettings):
         description="known: a job may name only roles that exist; open: a role exists once a request names it, "
         "so that specs with the role of a SageMaker account run as they are",
     )
+    job_visibility: Literal["own", "all"] = Field(
+        default="own",
+        description="own: a user sees and changes its own jobs; all: every user sees all jobs (and changes its own)",
+    )
     strict_members: bool = Field(default=False, description="refuse unknown request members over the AWS wire too")
     stand_in_accelerators: int = Field(default=2, description="SM_NUM_GPUS of a type whose accelerators are absent")
     dispatch_deadline_seconds: float = Field(default=600.0, description="an attempt not running by then has failed")
     max_dispatch_attempts: int = Field(default=3, description="starts of one attempt that nodes may reject")
+    max_keep_alive_seconds: int = Field(default=3600, description="the longest KeepAlivePeriodInSeconds that is allowed")
+    max_cluster_life_seconds: float = Field(
+        default=28 * 86400.0, description="instances are given back when jobs have held them for so long in a row"
+    )
     stop_grace_seconds: float = Field(default=120.0, description="between SIGTERM and SIGKILL")
     upload_deadline_seconds: float = Field(default=3600.0, description="for the artifacts after the processes ended")
 

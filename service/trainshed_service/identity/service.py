@@ -20,20 +20,24 @@ from sqlalchemy.orm import Session
 
 from trainshed_service.clock import Clock
 from trainshed_service.identity.cache import KeyCache
+from trainshed_service.identity.passing import RolePassing
 from trainshed_service.identity.policy import check_policy
 from trainshed_service.identity.principal import Credentials, KeyRecord, Principal
+from trainshed_service.identity.role_use import need_unused
 from trainshed_service.identity.sealing import SecretBox, load_or_create_key
 from trainshed_service.identity.sessions import Sessions, key_origin, token_origin
+from trainshed_service.identity.users import ADMIN, Users
 from trainshed_service.store import Database
 from trainshed_service.store.models import AccessKey, BearerToken, Meta, Role, User
 from trainshed_service.wire.errors import ApiError
 from trainshed_service.wire.pagination import PageTokens
 
 DEFAULT_ROLE = "TrainshedExecutionRole"
-ADMIN = "admin"
 KEY_FILE = "secret.key"
 
 _ROLE_ARN = re.compile(r"arn:aws[a-z\-]*:iam::(?P<account>\d{12}):role/?(?P<path>[a-zA-Z_0-9+=,.@\-_/]+)")
+_ROLE_NAME = re.compile(r"[a-zA-Z_0-9+=,.@\-]{1,64}")
+_MAX_ARN = 256
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
@@ -58,6 +62,8 @@ class IdentityService:
         self._known_roles: set[str] = set()
         self.page_tokens = PageTokens(self._box.derive("page-tokens"))
         self.sessions = Sessions(clock, self._principal_of)
+        self.users = Users(clock)
+        self.passing = RolePassing(self)
 
     def derive_key(self, purpose: str) -> bytes:
         """32 bytes for another purpose, stable over restarts."""
@@ -98,12 +104,13 @@ class IdentityService:
     # -- users and keys ----------------------------------------------------------------------------------------
 
     def create_user(self, session: Session, name: str, *, is_admin: bool = False) -> User:
-        if session.scalar(select(User.id).where(User.name == name)) is not None:
-            raise ApiError("EntityAlreadyExists", f"User with name {name} already exists.", 409)
-        user = User(name=name, is_admin=is_admin, created_at=self._clock.now())
-        session.add(user)
-        session.flush()
-        return user
+        """EntityAlreadyExists where the name is taken."""
+        return self.users.create(session, name, is_admin=is_admin)
+
+    def delete_user(self, session: Session, name: str) -> None:
+        """The user, its keys, tokens and sessions work no more (`Users.leave`)."""
+        for key_id in self.users.leave(session, name):
+            self._cache.forget(key_id)
 
     def create_access_key(self, session: Session, user_id: int) -> Credentials:
         made = Credentials("AKIA" + _random_base32(16), secrets.token_urlsafe(30))
@@ -114,6 +121,18 @@ class IdentityService:
         session.execute(update(AccessKey).where(AccessKey.id == access_key_id).values(active=False))
         self.sessions.end_of_origin(session, key_origin(access_key_id))
         self._cache.forget(access_key_id)
+
+    def activate_access_key(self, session: Session, access_key_id: str) -> None:
+        session.execute(update(AccessKey).where(AccessKey.id == access_key_id).values(active=True))
+        self._cache.forget(access_key_id)
+
+    def delete_access_key(self, session: Session, access_key_id: str) -> None:
+        self.deactivate_access_key(session, access_key_id)
+        session.execute(delete(AccessKey).where(AccessKey.id == access_key_id))
+
+    def home_key_id(self, session: Session) -> str | None:
+        """The key with which the commands of this installation's home sign; a start makes a new one where it is off."""
+        return self._meta(session, "admin_key_id")
 
     def issue_job_key(
         self, session: Session, attempt_id: str, policy: Mapping[str, Any], expires_at: float
@@ -150,7 +169,7 @@ class IdentityService:
             )
         else:
             user = session.get(User, key.user_id)
-            if user is None:
+            if user is None or user.deleted_at is not None:
                 return None
             principal = self._user_principal(account, user)
         return KeyRecord(
@@ -202,7 +221,8 @@ class IdentityService:
         return session.scalar(select(Role).where(Role.arn == arn))
 
     async def role_exists(self, database: Database, arn: str) -> bool:
-        """Whether a role with exactly this ARN is known. Roles are never deleted, so a yes is remembered."""
+        """Whether a role with exactly this ARN is known. A yes is remembered in this process; for one that is deleted
+        meanwhile by another, `RolePassing.guard` has the last word."""
         if arn not in self._known_roles:
             if await database.read(lambda session: self.find_role(session, arn)) is None:
                 return False
@@ -213,6 +233,48 @@ class IdentityService:
         """Make the role known where it is not. For installations whose `roles` setting is "open"."""
         if not await self.role_exists(database, arn):
             await database.write(lambda session: self.ensure_role(session, arn).arn)
+
+    def resolve_role(self, session: Session, named: str) -> Role:
+        """The role with this ARN or name. NoSuchEntity; ValidationException where several accounts share the name."""
+        if named.startswith("arn:"):
+            role = self.find_role(session, named)
+        else:
+            found = session.scalars(select(Role).where(Role.name == named).order_by(Role.arn)).all()
+            if len(found) > 1:
+                arns = ", ".join(role.arn for role in found)
+                raise ApiError("ValidationException", f"Several roles are called {named}; name one by its ARN: {arns}")
+            role = found[0] if found else None
+        if role is None:
+            raise ApiError("NoSuchEntity", f"The role with name {named[:300]} cannot be found.", 404)
+        return role
+
+    def create_role(self, session: Session, named: str) -> Role:
+        """A role of this account by its name, or of any account by its ARN. EntityAlreadyExists."""
+        if not named.startswith("arn:"):
+            if not _ROLE_NAME.fullmatch(named):
+                raise ApiError(
+                    "ValidationException",
+                    f"'{named[:100]}' is no name of a role: 1 to 64 of the characters A-Z a-z 0-9 _ + = , . @ -",
+                )
+            named = f"arn:aws:iam::{self.account_id(session)}:role/{named}"
+        if len(named) > _MAX_ARN:
+            raise ApiError("ValidationException", f"The ARN of a role has at most {_MAX_ARN} characters.")
+        if self.find_role(session, named) is not None:
+            raise ApiError("EntityAlreadyExists", f"The role {named} already exists.", 409)
+        return self.ensure_role(session, named)
+
+    def delete_role(self, session: Session, arn: str) -> None:
+        """Forget the role. DeleteConflict while a job that has not ended or a warm pool is of it."""
+        locked = session.scalar(select(Role.arn).where(Role.arn == arn).with_for_update())
+        if locked is None:
+            raise ApiError("NoSuchEntity", f"The role {arn[:300]} cannot be found.", 404)
+        if arn.endswith(f":role/service-role/{DEFAULT_ROLE}") and f"::{self.account_id(session)}:" in arn:
+            raise ApiError(
+                "DeleteConflict", f"{DEFAULT_ROLE} is the installation's own role; it cannot be deleted.", 409
+            )
+        need_unused(session, arn)
+        session.execute(delete(Role).where(Role.arn == arn))
+        self._known_roles.discard(arn)
 
     def list_roles(self, session: Session) -> list[Role]:
         return list(session.scalars(select(Role).order_by(Role.name)))
@@ -249,7 +311,9 @@ class IdentityService:
 
     def _principal_of(self, session: Session, user_id: int) -> Principal | None:
         user = session.get(User, user_id)
-        return None if user is None else self._user_principal(self.account_id(session), user)
+        if user is None or user.deleted_at is not None:
+            return None
+        return self._user_principal(self.account_id(session), user)
 
     def _user_principal(self, account: str, user: User) -> Principal:
         if user.is_admin:

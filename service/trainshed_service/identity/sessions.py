@@ -21,7 +21,9 @@ from trainshed_service.store.tables import changed
 
 SESSION_SECONDS = 12 * 3600.0
 LINK_SECONDS = 300.0
-_OWN = ("session:", "link:")
+SESSION_PREFIXES = ("session:", "link:")
+"""How the names of rows begin that are no bearer tokens."""
+_OWN = SESSION_PREFIXES
 
 
 class Sessions:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from trainshed_service.jobs.reach import EVERYBODY, Reach
 from trainshed_service.jobs.spec import DEFAULT_MAX_RUNTIME_SECONDS, model_artifacts
 from trainshed_service.jobs.states import TERMINAL, JobState
 from trainshed_service.store import Database
@@ -69,7 +70,9 @@ _TRANSITIONS = Prepared(
     .where(job_transitions.c.job_id == bindparam("wanted"))
     .order_by(job_transitions.c.seq)
 )
-_VERSION = Prepared(select(jobs.c.id, jobs.c.version, jobs.c.state).where(jobs.c.name == bindparam("wanted")))
+_VERSION = Prepared(
+    select(jobs.c.id, jobs.c.version, jobs.c.state, jobs.c.user_id).where(jobs.c.name == bindparam("wanted"))
+)
 
 
 def transitions_of(session: Session, job_id: int) -> Sequence[Any]:
@@ -138,13 +141,14 @@ class Descriptions:
         self._most = most
         self._entries: OrderedDict[tuple[int, int], dict[str, Any]] = OrderedDict()
 
-    async def read(self, database: Database, name: str) -> tuple[str, int, dict[str, Any]]:
-        """(state, id, answer) of the job."""
+    async def read(self, database: Database, name: str, reach: Reach = EVERYBODY) -> tuple[str, int, dict[str, Any]]:
+        """(state, id, answer) of the job. Not found where it is out of reach."""
         while True:
             found = await database.look(_VERSION, {"wanted": name})
             if not found:
                 raise not_found()
-            job_id, version, state = found[0]
+            job_id, version, state, user_id = found[0]
+            reach.require(user_id)
             key = (job_id, version)
             answer = self._entries.get(key)
             if answer is not None:
@@ -156,7 +160,7 @@ class Descriptions:
         """Keep the answer for what the job is now; not where it changed between the look-ups."""
         job = await database.look(_JOB, {"wanted": job_id})
         transitions = await database.look(_TRANSITIONS, {"wanted": job_id})
-        ((found_id, version, _),) = await database.look(_VERSION, {"wanted": name}) or [(None, None, None)]
+        ((found_id, version, *_),) = await database.look(_VERSION, {"wanted": name}) or [(None, None)]
         row = [_named(_JOB_MEMBERS, values) for values in job]
         if not row or (row[0].id, row[0].version) != (found_id, version):
             return

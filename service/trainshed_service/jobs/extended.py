@@ -7,14 +7,16 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from trainshed_service.identity.users import shown_name
+from trainshed_service.jobs.reach import EVERYBODY, Reach
 from trainshed_service.jobs.states import TERMINAL, JobState
 from trainshed_service.providers import is_stand_in, known_type
 from trainshed_service.scheduling.placement import log_stream_epoch, stream_name
-from trainshed_service.store.tables import agents, attempts, instances, job_phases, jobs, nodes
+from trainshed_service.store.tables import agents, attempts, instances, job_phases, jobs, nodes, users
 from trainshed_service.wire.errors import not_found
 
 
-def read_extended(session: Session, name: str) -> dict[str, Any]:
+def read_extended(session: Session, name: str, reach: Reach = EVERYBODY) -> dict[str, Any]:
     """State, message, notices, attempts with their hosts and streams, and the phase ledger. Times: epoch seconds."""
     job = session.execute(
         select(
@@ -25,13 +27,19 @@ def read_extended(session: Session, name: str) -> dict[str, Any]:
             jobs.c.notices,
             jobs.c.pending_failure,
             jobs.c.version,
-        ).where(jobs.c.name == name)
+            jobs.c.user_id,
+            users.c.name.label("user"),
+        )
+        .outerjoin(users, users.c.id == jobs.c.user_id)
+        .where(jobs.c.name == name)
     ).first()
     if job is None:
         raise not_found()
+    reach.require(job.user_id)
     tries, notices, stand_in = _attempts(session, job.id, name)
     return {
         "id": job.id,
+        "User": None if job.user is None else shown_name(job.user),
         "State": job.state,
         "Terminal": JobState(job.state) in TERMINAL,
         "StatusMessage": job.status_message,

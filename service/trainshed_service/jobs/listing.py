@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, and_, bindparam, func, or_, select
 
+from trainshed_service.jobs.reach import EVERYBODY, Reach, owner_condition
 from trainshed_service.store import Database
 from trainshed_service.store.prepared import Prepared, Row
 from trainshed_service.store.tables import jobs
@@ -81,14 +82,16 @@ class JobPage:
     cursor: list[Any] | None
 
 
-async def list_jobs(database: Database, query: JobQuery, cursor: list[Any] | None) -> JobPage:
-    """One page. With a status *and* a limit, AWS takes `limit` jobs first and filters them then; so do we."""
+async def list_jobs(database: Database, query: JobQuery, cursor: list[Any] | None, reach: Reach = EVERYBODY) -> JobPage:
+    """One page of the jobs in reach. With a status *and* a limit, AWS takes `limit` jobs first and filters them then;
+    so do we."""
     if query.warm_pool_status is not None or query.training_plan_arn is not None:
         return JobPage([], None)  # no job of this installation has either
     limit = min(query.limit or DEFAULT_PAGE, MAX_PAGE)
-    values = {**_values(query), **{f"cursor_{n}": value for n, value in enumerate(cursor or ())}, "limit": limit + 1}
+    values = {**_values(query), **owner_condition(reach), "limit": limit + 1}
+    values |= {f"cursor_{n}": value for n, value in enumerate(cursor or ())}
     statement = _statement(query.sort_by, query.descending, frozenset(values))
-    if _is_short(query):
+    if _is_short(query, reach):
         rows = await database.look(statement, values)
     else:
         rows = await database.read(lambda session: statement.run(session, values))
@@ -137,10 +140,13 @@ def _values(query: JobQuery) -> dict[str, Any]:
     return {parameter: value for parameter, value in values.items() if value is not None}
 
 
-def _is_short(query: JobQuery) -> bool:
-    """Every row that is looked at is in the page: the order's own index leads to them."""
+def _is_short(query: JobQuery, reach: Reach) -> bool:
+    """Every row that is looked at is in the page: the order's own index (one user's jobs have one by time) leads to
+    them."""
     filtered = _values(query).keys()
-    return not filtered or (query.sort_by == "CreationTime" and filtered <= {"created_after", "created_before"})
+    return (not filtered and reach.owner is None) or (
+        query.sort_by == "CreationTime" and filtered <= {"created_after", "created_before"}
+    )
 
 
 @lru_cache(maxsize=512)
@@ -153,6 +159,7 @@ def _statement(sort_by: str, descending: bool, parameters: frozenset[str]) -> Pr
         "modified_before": jobs.c.modified_at < bindparam("modified_before"),
         "pattern": func.lower(jobs.c.name).like(bindparam("pattern"), escape="/"),
         "status": jobs.c.status == bindparam("status"),
+        "owner": jobs.c.user_id == bindparam("owner"),
     }
     wanted = [condition for parameter, condition in conditions.items() if parameter in parameters]
     order = _ORDERS[sort_by]

@@ -14,6 +14,7 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.describe import COLUMNS, render, transitions_of
+from trainshed_service.jobs.reach import EVERYBODY, Reach
 from trainshed_service.jobs.tagging import get_tags
 from trainshed_service.store import Database
 from trainshed_service.store.tables import jobs
@@ -50,12 +51,15 @@ async def search_jobs(
     descending: bool,
     limit: int,
     cursor: list[Any] | None,
+    reach: Reach = EVERYBODY,
 ) -> SearchPage:
     found: list[dict[str, Any]] = []
     looked_at = 0
     while True:
         position = cursor
-        batch = await database.read(lambda session: _batch(session, names, sort_by, descending, position))  # noqa: B023
+        batch = await database.read(
+            lambda session: _batch(session, names, sort_by, descending, position, reach)  # noqa: B023
+        )
         for key, job_id, job in batch:
             cursor = [key, job_id]
             if matches(job):
@@ -70,10 +74,15 @@ async def search_jobs(
 
 
 def _batch(
-    session: Session, names: Sequence[str] | None, sort_by: str, descending: bool, cursor: list[Any] | None
+    session: Session,
+    names: Sequence[str] | None,
+    sort_by: str,
+    descending: bool,
+    cursor: list[Any] | None,
+    reach: Reach,
 ) -> list[tuple[Any, int, dict[str, Any]]]:
     column = _SORT.get(sort_by, jobs.c.modified_at)
-    query = select(*COLUMNS, column.label("sort_key"))
+    query = select(*COLUMNS, column.label("sort_key")).where(*reach.conditions())
     if names is not None:
         query = query.where(jobs.c.name.in_(list(names)))
     order = (

@@ -24,6 +24,7 @@ from trainshed_service.jobs.extended import read_extended
 from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.jobs.lifecycle import first_transition, move_job
 from trainshed_service.jobs.listing import JobPage, JobQuery, list_jobs
+from trainshed_service.jobs.reach import EVERYBODY, Reach
 from trainshed_service.jobs.spec import gang
 from trainshed_service.jobs.states import (
     ACTIVE,
@@ -37,7 +38,7 @@ from trainshed_service.jobs.stopping import request_stop
 from trainshed_service.jobs.tagging import drop_tags, get_tags, put_tags
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
-from trainshed_service.scheduling.planner import JobQueued, PlannerEvent
+from trainshed_service.scheduling.events import JobQueued, PlannerEvent
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 from trainshed_service.store.prepared import Prepared
@@ -67,6 +68,7 @@ _NEW_JOB = Prepared.insert(
     "final_metrics",
     "attempts",
     "version",
+    "priority",
     returning=jobs.c.id,
 )
 _NEW_PHASE = Prepared.insert(job_phases, "job_id", "attempt", "host", "phase", "started_at", "ended_at")
@@ -136,6 +138,7 @@ class JobService:
             "final_metrics": [],
             "attempts": 0,
             "version": 0,
+            "priority": 0,
         }
         now = self._clock.now()
         wanted = request.get("Tags") or []
@@ -181,26 +184,26 @@ class JobService:
             f"name already exists ({self.arn(name)})"
         )
 
-    async def describe(self, name: str) -> dict[str, Any]:
+    async def describe(self, name: str, reach: Reach = EVERYBODY) -> dict[str, Any]:
         """The members of DescribeTrainingJobResponse; times in epoch seconds."""
-        state, job_id, answer = await self._described.read(self._database, name)
+        state, job_id, answer = await self._described.read(self._database, name, reach)
         waiting = self._explain(job_id) if state == JobState.QUEUED else None
         return with_message(answer, waiting) if waiting is not None else dict(answer)
 
-    async def describe_extended(self, name: str) -> dict[str, Any]:
+    async def describe_extended(self, name: str, reach: Reach = EVERYBODY) -> dict[str, Any]:
         """`describe` plus what AWS has no members for: state, notices, why it waits, streams, phases, attempts."""
-        found = await self._database.read(lambda session: read_extended(session, name))
+        found = await self._database.read(lambda session: read_extended(session, name, reach))
         job_id = found.pop("id")
-        found["Description"] = await self.describe(name)
+        found["Description"] = await self.describe(name, reach)
         waiting = self._explain(job_id)
         if waiting is not None:
             found["WaitingReason"] = waiting
             found["QueuePosition"] = self._queue_position(job_id)
         return found
 
-    async def list(self, query: JobQuery, cursor: Cursor | None = None) -> JobPage:
+    async def list(self, query: JobQuery, cursor: Cursor | None = None, reach: Reach = EVERYBODY) -> JobPage:
         """One page of summaries and the cursor of the next."""
-        return await list_jobs(self._database, query, cursor)
+        return await list_jobs(self._database, query, cursor, reach)
 
     async def search(
         self,
@@ -211,6 +214,7 @@ class JobService:
         descending: bool = True,
         limit: int = search.DEFAULT_LIMIT,
         cursor: Cursor | None = None,
+        reach: Reach = EVERYBODY,
     ) -> search.SearchPage:
         """Jobs (as `describe` shows them, with Tags) for which `matches` is true. `names`: only these can match."""
         return await search.search_jobs(
@@ -221,15 +225,16 @@ class JobService:
             descending=descending,
             limit=limit,
             cursor=cursor,
+            reach=reach,
         )
 
-    async def stop(self, name: str) -> None:
+    async def stop(self, name: str, reach: Reach = EVERYBODY) -> None:
         """StopTrainingJob. Returns when the stop is durable; the processes get their grace afterwards."""
         now = self._clock.now()
-        effects = await self._database.write(lambda session: request_stop(session, name, now, self._settings))
+        effects = await self._database.write(lambda session: request_stop(session, name, now, self._settings, reach))
         self._carry_out(effects)
 
-    async def update(self, request: dict[str, Any]) -> str:
+    async def update(self, request: dict[str, Any], reach: Reach = EVERYBODY) -> str:
         """UpdateTrainingJob: debug and profiler settings are kept and shown; a keep-alive needs a warm pool."""
         name = request["TrainingJobName"]
         now = self._clock.now()
@@ -238,12 +243,13 @@ class JobService:
 
         def apply(session: Session) -> str:
             job = session.execute(
-                select(jobs.c.id, jobs.c.arn, jobs.c.state, jobs.c.status, jobs.c.request)
+                select(jobs.c.id, jobs.c.arn, jobs.c.state, jobs.c.status, jobs.c.request, jobs.c.user_id)
                 .where(jobs.c.name == name)
                 .with_for_update()
             ).first()
             if job is None:
                 raise not_found()
+            reach.require(job.user_id)
             if resources is not None:
                 raise validation_error(
                     "The request was rejected because the training job has no warm pool to update: it was created "
@@ -268,16 +274,19 @@ class JobService:
         self._events.published()
         return arn
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, reach: Reach = EVERYBODY) -> None:
         """DeleteTrainingJob: of ended jobs only. The name is free when the slots of the job are proven empty."""
         now = self._clock.now()
 
         def mark(session: Session) -> int:
             job = session.execute(
-                select(jobs.c.id, jobs.c.state, jobs.c.status).where(jobs.c.name == name).with_for_update()
+                select(jobs.c.id, jobs.c.state, jobs.c.status, jobs.c.user_id)
+                .where(jobs.c.name == name)
+                .with_for_update()
             ).first()
             if job is None:
                 raise not_found()
+            reach.require(job.user_id)
             state = JobState(job.state)
             if state is JobState.DELETING:
                 return int(job.id)
@@ -315,35 +324,41 @@ class JobService:
         self._events.published()
         return True
 
-    async def add_tags(self, arn: str, tags: Sequence[dict[str, Any]]) -> Tags:
+    async def add_tags(self, arn: str, tags: Sequence[dict[str, Any]], reach: Reach = EVERYBODY) -> Tags:
         """Set tags of a job; all that it has then."""
 
         def put(session: Session) -> Tags:
-            self._need_arn(session, arn)
+            self._need_arn(session, arn, reach)
             put_tags(session, arn, tags)
             return get_tags(session, arn)
 
         return await self._database.write(put)
 
-    async def list_tags(self, arn: str, after: str | None = None, limit: int | None = None) -> Tags:
+    async def list_tags(
+        self, arn: str, after: str | None = None, limit: int | None = None, reach: Reach = EVERYBODY
+    ) -> Tags:
         """Tags in order of their keys, those behind `after`."""
 
         def read(session: Session) -> Tags:
-            self._need_arn(session, arn)
+            self._need_arn(session, arn, reach)
             return get_tags(session, arn, after, limit)
 
         return await self._database.read(read)
 
-    async def delete_tags(self, arn: str, keys: Sequence[str]) -> None:
+    async def delete_tags(self, arn: str, keys: Sequence[str], reach: Reach = EVERYBODY) -> None:
         def drop(session: Session) -> None:
-            self._need_arn(session, arn)
+            self._need_arn(session, arn, reach)
             drop_tags(session, arn, keys)
 
         await self._database.write(drop)
 
-    def _need_arn(self, session: Session, arn: str) -> None:
-        if session.scalar(select(jobs.c.id).where(jobs.c.arn == arn)) is None:
+    def _need_arn(self, session: Session, arn: str, reach: Reach) -> None:
+        job = session.execute(select(jobs.c.user_id).where(jobs.c.arn == arn)).first()
+        refusal = None if job is None else reach.refusal(job.user_id)
+        if job is None or (refusal is not None and reach.denial is None):
             raise ApiError("ResourceNotFound", f"Requested resource not found: {arn}")
+        if refusal is not None:
+            raise refusal
 
     async def _is_taken(self, name: str) -> bool:
         arn = self.arn(name)

@@ -7,21 +7,23 @@ from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.attempts import Effects, advance, end, load
 from trainshed_service.jobs.lifecycle import move_job
+from trainshed_service.jobs.reach import EVERYBODY, Reach
 from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, Cause, JobState
-from trainshed_service.scheduling.planner import JobGone
+from trainshed_service.scheduling.events import JobGone
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import attempts, jobs
 from trainshed_service.wire.errors import not_found, validation_error
 from trainshed_worker.protocol import EndReason
 
 
-def request_stop(session: Session, name: str, now: float, settings: Settings) -> Effects:
+def request_stop(session: Session, name: str, now: float, settings: Settings, reach: Reach = EVERYBODY) -> Effects:
     """Stop the job. A job that is already stopping is left as it is; ValidationException for one that has ended."""
     job = session.execute(
-        select(jobs.c.id, jobs.c.state, jobs.c.status).where(jobs.c.name == name).with_for_update()
+        select(jobs.c.id, jobs.c.state, jobs.c.status, jobs.c.user_id).where(jobs.c.name == name).with_for_update()
     ).first()
     if job is None:
         raise not_found()
+    reach.require(job.user_id)
     state = JobState(job.state)
     effects = Effects()
     if state is JobState.STOPPING:
