@@ -40,6 +40,12 @@ def max_runtime_seconds(request: dict[str, Any]) -> float:
     return float(limit if limit is not None else DEFAULT_MAX_RUNTIME_SECONDS)
 
 
+def max_pending_seconds(request: dict[str, Any]) -> float | None:
+    """How long the job is willing to wait for capacity; None: for as long as it takes."""
+    limit = (request.get("StoppingCondition") or {}).get("MaxPendingTimeInSeconds")
+    return float(limit) if limit is not None else None
+
+
 def retries_allowed(request: dict[str, Any]) -> int:
     """How often a job may start again after an infrastructure fault."""
     return int((request.get("RetryStrategy") or {}).get("MaximumRetryAttempts", 0))

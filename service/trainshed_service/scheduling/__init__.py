@@ -1,6 +1,8 @@
 """Scheduling: a pure planner and the serial applier that commits its decisions."""
 
-from trainshed_service.scheduling.planner import (
+from trainshed_service.scheduling.events import (
+    Decision,
+    GiveUp,
     JobGone,
     JobQueued,
     NodeFree,
@@ -8,14 +10,21 @@ from trainshed_service.scheduling.planner import (
     NodeTaken,
     Place,
     PlannerEvent,
-    State,
+    PoolAvailable,
+    PoolEnded,
+    QuotaRule,
+    Quotas,
+    Reclaim,
+    Running,
+    Tick,
+    Usage,
     Wait,
-    explain,
-    restore,
-    step,
 )
+from trainshed_service.scheduling.planner import State, explain, restore, step
 
 __all__ = [
+    "Decision",
+    "GiveUp",
     "JobGone",
     "JobQueued",
     "NodeFree",
@@ -23,7 +32,15 @@ __all__ = [
     "NodeTaken",
     "Place",
     "PlannerEvent",
+    "PoolAvailable",
+    "PoolEnded",
+    "QuotaRule",
+    "Quotas",
+    "Reclaim",
+    "Running",
     "State",
+    "Tick",
+    "Usage",
     "Wait",
     "explain",
     "restore",

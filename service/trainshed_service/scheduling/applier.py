@@ -22,19 +22,17 @@ from sqlalchemy.orm import Session
 from trainshed_service.clock import Clock
 from trainshed_service.jobs.lifecycle import set_message
 from trainshed_service.jobs.states import LIVE_ATTEMPT, JobState, NodeState
-from trainshed_service.scheduling.placement import Placement, StaleDecision, avoided_nodes, commit_place
-from trainshed_service.scheduling.planner import (
+from trainshed_service.scheduling.events import (
     Decision,
     JobQueued,
     NodeFree,
     NodeTaken,
     Place,
     PlannerEvent,
-    State,
-    explain,
-    restore,
-    step,
+    Wait,
 )
+from trainshed_service.scheduling.placement import Placement, StaleDecision, avoided_nodes, commit_place
+from trainshed_service.scheduling.planner import State, explain, restore, step
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 from trainshed_service.store.tables import attempts, jobs, nodes
@@ -125,7 +123,7 @@ class Scheduler:
                     _log.info("scheduler.stale_decision", job=place.job.name, why=str(error))
                     return False
                 await self._placed(placement)
-            else:
+            elif isinstance(decision, Wait):
                 wait = decision
                 await self._database.write(
                     lambda session, wait=wait: set_message(  # type: ignore[misc]

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.lifecycle import move_job, write_phase
 from trainshed_service.jobs.states import AttemptState, Cause, ClusterState, JobState, NodeState
-from trainshed_service.scheduling.planner import Place
+from trainshed_service.scheduling.events import Place
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import attempts, changed, clusters, instances, jobs, meta, nodes
 

@@ -13,84 +13,25 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from trainshed_service.jobs.spec import Member, gang
+from trainshed_service.scheduling.events import (
+    Decision,
+    JobGone,
+    JobQueued,
+    Needs,
+    NodeFree,
+    NodeGone,
+    NodeTaken,
+    Place,
+    PlannerEvent,
+    PoolAvailable,
+    PoolEnded,
+    Wait,
+)
 from trainshed_service.scheduling.matching import match, shortfall
 from trainshed_service.scheduling.queue import JobQueue
-
-Needs = tuple[tuple[str, int], ...]
-"""How many instances of which types, in the order in which the types first occur."""
-
-
-@dataclass(frozen=True)
-class JobQueued:
-    job_id: int
-    name: str
-    members: tuple[Member, ...]
-    avoid: frozenset[str] = frozenset()
-    """Nodes that rejected or lost this job before: taken only where no others fit."""
-    needs: Needs = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "needs", tuple(Counter(member.instance_type for member in self.members).items()))
-
-    @classmethod
-    def of(cls, job_id: int, name: str, request: dict[str, Any], avoid: frozenset[str] = frozenset()) -> JobQueued:
-        return cls(job_id, name, gang(request), avoid)
-
-
-@dataclass(frozen=True)
-class JobGone:
-    job_id: int
-
-
-@dataclass(frozen=True)
-class NodeFree:
-    """A node may be used. `instance_types` empty: it becomes any known type."""
-
-    node_id: str
-    instance_types: frozenset[str]
-
-
-@dataclass(frozen=True)
-class NodeTaken:
-    """A node is there but held (after a restart, by an attempt that goes on)."""
-
-    node_id: str
-    instance_types: frozenset[str]
-
-
-@dataclass(frozen=True)
-class NodeGone:
-    """A node is lost, quarantined or withdrawn."""
-
-    node_id: str
-
-
-PlannerEvent = JobQueued | JobGone | NodeFree | NodeTaken | NodeGone
-
-
-@dataclass(frozen=True)
-class Place:
-    """`nodes[rank]` is the node of `algo-<rank + 1>`."""
-
-    job: JobQueued
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Why the job at the head waits, to be stored. For all others the reason is computed when somebody asks."""
-
-    job_id: int
-    reason: str
-
-
-Decision = Place | Wait
 
 
 @dataclass(frozen=True)
@@ -155,10 +96,14 @@ def step(state: State, event: PlannerEvent, now: float) -> tuple[State, list[Dec
             if state.nodes.get(event.node_id) == view:
                 return state, []
             state = state.with_nodes({**state.nodes, event.node_id: view})
+        case PoolAvailable() | PoolEnded():
+            return state, []
         case NodeGone():
             if event.node_id not in state.nodes:
                 return state, []
             state = state.with_nodes({k: v for k, v in state.nodes.items() if k != event.node_id})
+        case _:
+            return state, []
     return _decide(replace(state, head=None), state.queue.values())
 
 
@@ -174,7 +119,7 @@ def restore(events: Iterable[PlannerEvent], now: float) -> tuple[State, list[Dec
             case JobQueued():
                 jobs.append((event.job_id, event))
             case _:
-                raise ValueError(f"a state is restored from what there is, not from {event}")
+                pass
     state = State(nodes=nodes, queue=JobQueue(jobs))
     return _decide(state, state.queue.values())
 
