@@ -44,7 +44,9 @@ class Settings(BaseSettings):
     stand_in_accelerators: int = Field(default=2, description="SM_NUM_GPUS of a type whose accelerators are absent")
     dispatch_deadline_seconds: float = Field(default=600.0, description="an attempt not running by then has failed")
     max_dispatch_attempts: int = Field(default=3, description="starts of one attempt that nodes may reject")
-    max_keep_alive_seconds: int = Field(default=3600, description="the longest KeepAlivePeriodInSeconds that is allowed")
+    max_keep_alive_seconds: int = Field(
+        default=3600, description="the longest keep-alive period of warm pools"
+    )
     max_cluster_life_seconds: float = Field(
         default=28 * 86400.0, description="instances are given back when jobs have held them for so long in a row"
     )

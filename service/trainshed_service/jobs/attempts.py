@@ -10,40 +10,26 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.gang import GangView, HostView, Step, StepKind, next_step
 from trainshed_service.jobs.lifecycle import move_attempt, move_job, set_message
 from trainshed_service.jobs.spec import max_runtime_seconds
 from trainshed_service.jobs.states import AttemptState, Cause, ClusterState, JobState
+from trainshed_service.pools.life import find, open_pool
+from trainshed_service.scheduling.events import JobQueued
 from trainshed_service.scheduling.placement import avoided_nodes
-from trainshed_service.scheduling.planner import JobQueued, PlannerEvent
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, attempts, changed, clusters, instances, jobs, nodes
 from trainshed_worker.protocol import AssignmentReport, EndReason, InstanceFailure, Phase
 
 _MAX_STEPS = 32
 STOP_REASONS = frozenset({EndReason.STOP_REQUESTED, EndReason.MAX_RUNTIME})
-
-
-@dataclass
-class Effects:
-    """What follows from a committed change. `wake`: agents; `finish`: attempts; `remove`: jobs to delete."""
-
-    wake: set[str] = field(default_factory=set)
-    finish: list[str] = field(default_factory=list)
-    planner: list[PlannerEvent] = field(default_factory=list)
-    remove: list[int] = field(default_factory=list)
-
-    def add(self, other: Effects) -> None:
-        self.wake |= other.wake
-        self.finish += other.finish
-        self.planner += other.planner
-        self.remove += other.remove
 
 
 @dataclass(frozen=True)
@@ -312,8 +298,13 @@ def _show(session: Session, live: Live, cause: Cause, now: float) -> bool:
 def _cleared(session: Session, live: Live, now: float, effects: Effects) -> bool:
     if not move_attempt(session, live.id, live.state, AttemptState.CLEARED):
         return False
+    kept = find(session, live.cluster_id)
+    if kept is not None:
+        effects.add(open_pool(session, kept, now))
     session.execute(
-        update(clusters).where(clusters.c.id == live.cluster_id).values(state=ClusterState.GONE.value, released_at=now)
+        update(clusters)
+        .where(clusters.c.id == live.cluster_id, clusters.c.state == ClusterState.HELD.value)
+        .values(state=ClusterState.GONE.value, released_at=now)
     )
     if live.job_state is JobState.QUEUED:
         set_message(session, live.job_id, JobState.QUEUED, "Launching requested ML instances", now)

@@ -13,9 +13,11 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from trainshed_service.jobs.attempts import STOP_REASONS, Effects, Live, advance, load
+from trainshed_service.jobs.attempts import STOP_REASONS, Live, advance, load
 from trainshed_service.jobs.causes import Verdict, shorten, verdict
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.gang import StepKind, next_step
+from trainshed_service.jobs.keeping import keep_cluster
 from trainshed_service.jobs.lifecycle import move_attempt, move_job
 from trainshed_service.jobs.spec import max_runtime_seconds, retries_allowed
 from trainshed_service.jobs.states import AttemptState, Cause, JobState
@@ -70,6 +72,7 @@ def conclude(
     revoke_keys(session, live.id)
     effects.wake.update(live.agent_ids)
     _judge(session, live, failure, host or "the cluster", now, settings, final_metrics)
+    keep_cluster(session, live, failure, now, settings)
     effects.add(advance(session, attempt_id, now, settings))
     return effects
 

@@ -18,8 +18,8 @@ from trainshed_service.clock import Clock
 from trainshed_service.events import EventLog, record
 from trainshed_service.identity import Principal
 from trainshed_service.jobs import search
-from trainshed_service.jobs.attempts import Effects
 from trainshed_service.jobs.describe import Descriptions, with_message
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.extended import read_extended
 from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.jobs.lifecycle import first_transition, move_job

@@ -130,6 +130,15 @@ class NodeState(StrEnum):
     LOST = "lost"
 
 
+class PoolStatus(StrEnum):
+    """WarmPoolStatus as AWS shows it on a job: what became of the instances that the job ran on."""
+
+    IN_USE = "InUse"
+    AVAILABLE = "Available"
+    REUSED = "Reused"
+    TERMINATED = "Terminated"
+
+
 class ClusterState(StrEnum):
     HELD = "held"
     WARM = "warm"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trainshed_service.jobs.attempts import Effects, advance, end, load
+from trainshed_service.jobs.attempts import advance, end, load
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.lifecycle import move_job
 from trainshed_service.jobs.reach import EVERYBODY, Reach
 from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, Cause, JobState

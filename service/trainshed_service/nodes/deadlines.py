@@ -12,12 +12,14 @@ from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.events import record
-from trainshed_service.jobs.attempts import Effects, Live, advance, end, load
+from trainshed_service.jobs.attempts import Live, advance, end, load
 from trainshed_service.jobs.conclusion import CLEAR_SECONDS
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.spec import max_runtime_seconds
 from trainshed_service.jobs.states import AttemptState, JobState, NodeState
 from trainshed_service.nodes.losing import lose_silent_agents
-from trainshed_service.scheduling.planner import NodeGone
+from trainshed_service.pools.life import end_expired, next_expiry
+from trainshed_service.scheduling.events import NodeGone
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, attempts, changed, instances, meta, nodes
 from trainshed_worker.protocol import EndReason, FailureCause, InstanceFailure, Phase
@@ -80,6 +82,7 @@ def look(session: Session, now: float, settings: Settings) -> Due:
     """Do what is due at `now`, and say when to look again."""
     due = Due()
     due.effects.add(lose_silent_agents(session, now, settings))
+    due.effects.add(end_expired(session, now))
     late = session.scalars(
         select(attempts.c.id)
         .where(attempts.c.state.in_(_LIVE), attempts.c.deadline_at <= now)
@@ -102,7 +105,7 @@ def _next_at(session: Session, now: float) -> float | None:
     deadlines = session.scalar(
         select(func.min(attempts.c.deadline_at)).where(attempts.c.state.in_(_LIVE), attempts.c.deadline_at > now)
     )
-    times = [value for value in (leases, deadlines) if value is not None]
+    times = [value for value in (leases, deadlines, next_expiry(session)) if value is not None]
     return min(times, default=None)
 
 

@@ -15,10 +15,10 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.events import record
-from trainshed_service.jobs.attempts import Effects
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.states import NodeState
 from trainshed_service.nodes.losing import lose_node
-from trainshed_service.scheduling.planner import NodeTaken
+from trainshed_service.scheduling.events import NodeTaken
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, nodes
 from trainshed_worker.protocol import EnrollRequest

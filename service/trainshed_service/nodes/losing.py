@@ -6,9 +6,11 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.events import record
-from trainshed_service.jobs.attempts import Effects, advance, blame, end, load
+from trainshed_service.jobs.attempts import advance, blame, end, load
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.states import AttemptState, NodeState
-from trainshed_service.scheduling.planner import NodeGone
+from trainshed_service.pools.life import end_pool_of_node
+from trainshed_service.scheduling.events import NodeGone
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, changed, instances, nodes
 from trainshed_worker.protocol import EndReason, FailureCause, InstanceFailure
@@ -49,7 +51,7 @@ def fail_host(
 
 def lose_node(session: Session, node_id: str, reason: str, last_seen: float, now: float, settings: Settings) -> Effects:
     """The node counts as lost: its slot is given to nobody until its agent reports it empty."""
-    effects = Effects()
+    effects = end_pool_of_node(session, node_id, now, f"a node was lost: {reason}")
     count = changed(
         session,
         update(nodes)

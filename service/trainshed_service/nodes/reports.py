@@ -4,7 +4,8 @@ Invariants:
 
 * A report changes an instance only where id, attempt and epoch are those of what the node holds and its revision is
   newer, so late, doubled and reordered messages change nothing.
-* A node becomes free only when its slot is reported empty and no live instance is on it. What an agent still holds of
+* A node becomes free (or warm, where its cluster is kept) only when its slot is reported empty and no live instance is
+  on it. What an agent still holds of
   an older epoch keeps a lost node out of use until it is cleared.
 """
 
@@ -17,12 +18,14 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.events import record
-from trainshed_service.jobs.attempts import Effects, advance
+from trainshed_service.jobs.attempts import advance
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.lifecycle import write_phase
 from trainshed_service.jobs.states import AttemptState, NodeState
 from trainshed_service.nodes.errors import AgentError
 from trainshed_service.nodes.losing import fail_host
-from trainshed_service.scheduling.planner import NodeFree, NodeGone, NodeTaken
+from trainshed_service.pools.life import end_pool_of_node, find
+from trainshed_service.scheduling.events import NodeFree, NodeGone, NodeTaken
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, attempts, changed, clusters, instances, nodes
 from trainshed_worker.protocol import AssignmentReport, Phase, ReportRequest, SlotReport, SlotState
@@ -51,7 +54,7 @@ def take_report(session: Session, request: ReportRequest, now: float, settings: 
     rows = {
         row.id: row
         for row in session.execute(
-            select(nodes.c.id, nodes.c.state, nodes.c.reason, nodes.c.instance_types).where(
+            select(nodes.c.id, nodes.c.state, nodes.c.reason, nodes.c.instance_types, nodes.c.cluster_id).where(
                 nodes.c.agent_id == request.agent_id
             )
         )
@@ -191,7 +194,8 @@ def _settle_node(session: Session, slot: SlotReport, node: Any, holds: bool, now
     elif holds:
         target, reason = NodeState.LEASED, None
     elif slot.state is SlotState.EMPTY or cleared:
-        target, reason = NodeState.FREE, None
+        kept = node.cluster_id is not None and find(session, node.cluster_id) is not None
+        target, reason = NodeState.WARM if kept else NodeState.FREE, None
     elif node.state == NodeState.FREE:
         return  # proven empty before: this message is a late one
     else:
@@ -201,8 +205,10 @@ def _settle_node(session: Session, slot: SlotReport, node: Any, holds: bool, now
             return  # cleared in our books, not yet on the node: it stays taken until it is empty
     if node.state == target and node.reason == reason:
         return
+    if node.state == NodeState.WARM and target in (NodeState.QUARANTINED, NodeState.LOST):
+        effects.add(end_pool_of_node(session, node.id, now, f"a node was {target.value}: {reason}"))
     values: dict[str, Any] = {"state": target.value, "reason": reason}
-    if target is not NodeState.LEASED:
+    if target not in (NodeState.LEASED, NodeState.WARM):
         values["cluster_id"] = None
     session.execute(update(nodes).where(nodes.c.id == node.id).values(**values))
     if node.state == target:
@@ -210,7 +216,7 @@ def _settle_node(session: Session, slot: SlotReport, node: Any, holds: bool, now
     record(session, now, f"node.{target.value}", f"node/{node.id}", reason or f"Node is {target.value}")
     if target is NodeState.FREE:
         effects.planner.append(NodeFree(node.id, types))
-    elif target is NodeState.LEASED:
+    elif target in (NodeState.LEASED, NodeState.WARM):
         effects.planner.append(NodeTaken(node.id, types))
     else:
         effects.planner.append(NodeGone(node.id))

@@ -22,8 +22,9 @@ from sqlalchemy.orm import Session
 from trainshed_service.clock import Clock
 from trainshed_service.events import EventLog
 from trainshed_service.identity import IdentityService
-from trainshed_service.jobs.attempts import Effects, advance
+from trainshed_service.jobs.attempts import advance
 from trainshed_service.jobs.conclusion import conclude
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.service import JobService
 from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, JobState, NodeState
 from trainshed_service.logs import LogStore
@@ -36,8 +37,8 @@ from trainshed_service.nodes.losing import fail_host
 from trainshed_service.nodes.reports import take_report
 from trainshed_service.nodes.versions import DesiredVersions
 from trainshed_service.scheduling.applier import Scheduler
+from trainshed_service.scheduling.events import NodeFree, NodeTaken, PlannerEvent
 from trainshed_service.scheduling.placement import Placement, log_stream_epoch, stream_name
-from trainshed_service.scheduling.planner import NodeFree, NodeTaken, PlannerEvent
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 from trainshed_service.store.tables import agents, attempts, instances, jobs, nodes

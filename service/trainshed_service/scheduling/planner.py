@@ -96,8 +96,6 @@ def step(state: State, event: PlannerEvent, now: float) -> tuple[State, list[Dec
             if state.nodes.get(event.node_id) == view:
                 return state, []
             state = state.with_nodes({**state.nodes, event.node_id: view})
-        case PoolAvailable() | PoolEnded():
-            return state, []
         case NodeGone():
             if event.node_id not in state.nodes:
                 return state, []

@@ -1,0 +1,40 @@
+"""Whether the cluster of a job that just ended becomes a warm pool.
+
+Rule (AWS, managed warm pools): after success, after a stop, and after a failure that is the algorithm's or the user's;
+never after a fault that puts the health of the instances in doubt, and not where the quota of warm instances is used
+up.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from trainshed_service.events import record
+from trainshed_service.jobs.attempts import Live
+from trainshed_service.jobs.states import TERMINAL, JobState, PoolStatus
+from trainshed_service.pools.life import keep, show
+from trainshed_service.pools.match import keep_alive_seconds, may_keep_warm
+from trainshed_service.settings import Settings
+from trainshed_service.store.tables import jobs
+from trainshed_worker.protocol import FailureCause, InstanceFailure
+
+
+def keep_cluster(session: Session, live: Live, failure: InstanceFailure | None, now: float, settings: Settings) -> None:
+    """Called in the transaction in which the attempt ended. Where no pool remains, the job shows Terminated."""
+    row = session.execute(
+        select(jobs.c.state, jobs.c.pool_status, jobs.c.request).where(jobs.c.id == live.job_id)
+    ).one()
+    if JobState(row.state) not in TERMINAL or row.pool_status is None:
+        return
+    seconds = keep_alive_seconds(row.request) if may_keep_warm(row.request) else 0
+    if seconds == 0:
+        why = "the job asked for no keep-alive"
+    elif failure is not None and failure.cause is FailureCause.NODE:
+        why = "an instance failed, so that its health is in doubt"
+    elif not keep(session, live.cluster_id, live.job_id, seconds, now, settings.max_cluster_life_seconds):
+        why = f"they were held for {settings.max_cluster_life_seconds:g} s, the longest that is allowed"
+    else:
+        return
+    show(session, live.job_id, PoolStatus.TERMINATED, pool_retained_seconds=0)
+    record(session, now, "pool.not_kept", f"job/{live.job_name}", f"The job's instances are not kept warm: {why}")
