@@ -60,6 +60,9 @@ COLUMNS = (
     jobs.c.training_started_at,
     jobs.c.training_ended_at,
     jobs.c.final_metrics,
+    jobs.c.pool_status,
+    jobs.c.pool_reused_by,
+    jobs.c.pool_retained_seconds,
 )
 
 _JOB = Prepared(select(*COLUMNS, jobs.c.version).where(jobs.c.id == bindparam("wanted")))
@@ -127,6 +130,21 @@ def render(job: Any, transitions: Sequence[Any]) -> dict[str, Any]:
     ]
     if job.final_metrics:
         answer["FinalMetricDataList"] = job.final_metrics
+    pool = pool_status(job.pool_status, job.pool_retained_seconds, job.pool_reused_by)
+    if pool is not None:
+        answer["WarmPoolStatus"] = pool
+    return answer
+
+
+def pool_status(status: str | None, retained_seconds: int | None, reused_by: str | None) -> dict[str, Any] | None:
+    """WarmPoolStatus; None for a job that has nothing to do with a pool."""
+    if status is None:
+        return None
+    answer: dict[str, Any] = {"Status": status}
+    if retained_seconds is not None:
+        answer["ResourceRetainedBillableTimeInSeconds"] = retained_seconds
+    if reused_by is not None:
+        answer["ReusedByJob"] = reused_by
     return answer
 
 

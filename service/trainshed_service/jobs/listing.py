@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, and_, bindparam, func, or_, select
 
+from trainshed_service.jobs.describe import pool_status
 from trainshed_service.jobs.reach import EVERYBODY, Reach, owner_condition
 from trainshed_service.store import Database
 from trainshed_service.store.prepared import Prepared, Row
@@ -36,6 +37,9 @@ _COLUMNS = (
     jobs.c.training_ended_at,
     jobs.c.status,
     jobs.c.secondary_status,
+    jobs.c.pool_status,
+    jobs.c.pool_retained_seconds,
+    jobs.c.pool_reused_by,
 )
 _STATUS = 6
 
@@ -85,8 +89,8 @@ class JobPage:
 async def list_jobs(database: Database, query: JobQuery, cursor: list[Any] | None, reach: Reach = EVERYBODY) -> JobPage:
     """One page of the jobs in reach. With a status *and* a limit, AWS takes `limit` jobs first and filters them then;
     so do we."""
-    if query.warm_pool_status is not None or query.training_plan_arn is not None:
-        return JobPage([], None)  # no job of this installation has either
+    if query.training_plan_arn is not None:
+        return JobPage([], None)  # no job of this installation has one
     limit = min(query.limit or DEFAULT_PAGE, MAX_PAGE)
     values = {**_values(query), **owner_condition(reach), "limit": limit + 1}
     values |= {f"cursor_{n}": value for n, value in enumerate(cursor or ())}
@@ -105,7 +109,7 @@ async def list_jobs(database: Database, query: JobQuery, cursor: list[Any] | Non
 
 def summary(row: Row) -> dict[str, Any]:
     """A row of `_COLUMNS` as TrainingJobSummary."""
-    _, name, arn, created_at, modified_at, training_ended_at, status, secondary_status = row
+    _, name, arn, created_at, modified_at, training_ended_at, status, secondary_status, *pool = row
     answer = {
         "TrainingJobName": name,
         "TrainingJobArn": arn,
@@ -116,6 +120,9 @@ def summary(row: Row) -> dict[str, Any]:
     }
     if training_ended_at is not None:
         answer["TrainingEndTime"] = training_ended_at
+    warm = pool_status(*pool)
+    if warm is not None:
+        answer["WarmPoolStatus"] = warm
     return answer
 
 
@@ -136,6 +143,7 @@ def _values(query: JobQuery) -> dict[str, Any]:
         "modified_before": query.modified_before,
         "pattern": "%" + re.sub(r"([%_/])", r"/\1", name.lower()) + "%" if name else None,
         "status": query.status if query.limit is None else None,
+        "pool_status": query.warm_pool_status,
     }
     return {parameter: value for parameter, value in values.items() if value is not None}
 
@@ -159,6 +167,7 @@ def _statement(sort_by: str, descending: bool, parameters: frozenset[str]) -> Pr
         "modified_before": jobs.c.modified_at < bindparam("modified_before"),
         "pattern": func.lower(jobs.c.name).like(bindparam("pattern"), escape="/"),
         "status": jobs.c.status == bindparam("status"),
+        "pool_status": jobs.c.pool_status == bindparam("pool_status"),
         "owner": jobs.c.user_id == bindparam("owner"),
     }
     wanted = [condition for parameter, condition in conditions.items() if parameter in parameters]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -32,17 +32,21 @@ from trainshed_service.jobs.states import (
     LIVE_ATTEMPT,
     TERMINAL,
     Cause,
+    ClusterState,
     JobState,
+    PoolStatus,
 )
 from trainshed_service.jobs.stopping import request_stop
 from trainshed_service.jobs.tagging import drop_tags, get_tags, put_tags
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
+from trainshed_service.pools.keep_alive import change_keep_alive, check_keep_alive
+from trainshed_service.pools.match import keep_alive_seconds
 from trainshed_service.scheduling.events import JobQueued, PlannerEvent
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 from trainshed_service.store.prepared import Prepared
-from trainshed_service.store.tables import attempts, job_phases, jobs
+from trainshed_service.store.tables import attempts, clusters, job_phases, jobs
 from trainshed_service.wire.errors import ApiError, not_found, resource_in_use, validation_error
 
 Cursor = list[Any]
@@ -70,6 +74,11 @@ _NEW_JOB = Prepared.insert(
     "version",
     "priority",
     returning=jobs.c.id,
+)
+_WARM_SINCE = Prepared(
+    select(clusters.c.warm_since).where(
+        clusters.c.last_job_id == bindparam("wanted"), clusters.c.state == ClusterState.WARM.value
+    )
 )
 _NEW_PHASE = Prepared.insert(job_phases, "job_id", "attempt", "host", "phase", "started_at", "ended_at")
 
@@ -120,6 +129,7 @@ class JobService:
     ) -> str:
         """Store a validated CreateTrainingJob request; its ARN. ResourceInUse where the name is taken."""
         submitted = self._clock.now()
+        self._check_policy(request)
         name = request["TrainingJobName"]
         all_notices = [*notices, *await self._inputs.check(request)]
         spec = {member: value for member, value in request.items() if member != "Tags"}
@@ -176,7 +186,11 @@ class JobService:
         """What `create` would refuse of a validated request, raised; its notices. Stores nothing."""
         if await self._is_taken(request["TrainingJobName"]):
             raise self._name_taken(request["TrainingJobName"])
+        self._check_policy(request)
         return await self._inputs.check(request)
+
+    def _check_policy(self, request: dict[str, Any]) -> None:
+        check_keep_alive(keep_alive_seconds(request), self._settings)
 
     def _name_taken(self, name: str) -> ApiError:
         return resource_in_use(
@@ -188,7 +202,20 @@ class JobService:
         """The members of DescribeTrainingJobResponse; times in epoch seconds."""
         state, job_id, answer = await self._described.read(self._database, name, reach)
         waiting = self._explain(job_id) if state == JobState.QUEUED else None
-        return with_message(answer, waiting) if waiting is not None else dict(answer)
+        if waiting is not None:
+            return with_message(answer, waiting)
+        if (answer.get("WarmPoolStatus") or {}).get("Status") == PoolStatus.AVAILABLE:
+            return await self._with_retained_time(job_id, answer)
+        return dict(answer)
+
+    async def _with_retained_time(self, job_id: int, answer: dict[str, Any]) -> dict[str, Any]:
+        """With the seconds for which the job's pool has been kept up to now."""
+        since = await self._database.look(_WARM_SINCE, {"wanted": job_id})
+        seconds = max(0, round(self._clock.now() - since[0][0])) if since else 0
+        return {
+            **answer,
+            "WarmPoolStatus": {**answer["WarmPoolStatus"], "ResourceRetainedBillableTimeInSeconds": seconds},
+        }
 
     async def describe_extended(self, name: str, reach: Reach = EVERYBODY) -> dict[str, Any]:
         """`describe` plus what AWS has no members for: state, notices, why it waits, streams, phases, attempts."""
@@ -235,26 +262,31 @@ class JobService:
         self._carry_out(effects)
 
     async def update(self, request: dict[str, Any], reach: Reach = EVERYBODY) -> str:
-        """UpdateTrainingJob: debug and profiler settings are kept and shown; a keep-alive needs a warm pool."""
+        """UpdateTrainingJob: debug and profiler settings are kept and shown; a keep-alive acts on the warm pool."""
         name = request["TrainingJobName"]
         now = self._clock.now()
         changes = {member: request[member] for member in _UPDATABLE if request.get(member) is not None}
-        resources = request.get("ResourceConfig")
+        keep_alive = (request.get("ResourceConfig") or {}).get("KeepAlivePeriodInSeconds")
 
-        def apply(session: Session) -> str:
+        def apply(session: Session) -> tuple[str, Effects]:
+            effects = Effects()
             job = session.execute(
-                select(jobs.c.id, jobs.c.arn, jobs.c.state, jobs.c.status, jobs.c.request, jobs.c.user_id)
+                select(
+                    jobs.c.id,
+                    jobs.c.name,
+                    jobs.c.arn,
+                    jobs.c.state,
+                    jobs.c.status,
+                    jobs.c.request,
+                    jobs.c.user_id,
+                    jobs.c.pool_status,
+                )
                 .where(jobs.c.name == name)
                 .with_for_update()
             ).first()
             if job is None:
                 raise not_found()
             reach.require(job.user_id)
-            if resources is not None:
-                raise validation_error(
-                    "The request was rejected because the training job has no warm pool to update: it was created "
-                    "without one, or the pool has been terminated."
-                )
             if changes and JobState(job.state) not in ACTIVE:
                 raise validation_error(f"The request was rejected because the training job is in status {job.status}.")
             if changes:
@@ -268,10 +300,12 @@ class JobService:
                     .values(request=merged, modified_at=now, version=jobs.c.version + 1)
                 )
                 record(session, now, "job.updated", f"job/{name}", "Updated: " + ", ".join(sorted(changes)))
-            return str(job.arn)
+            if keep_alive is not None:
+                effects = change_keep_alive(session, job, keep_alive, now, self._settings)
+            return str(job.arn), effects
 
-        arn = await self._database.write(apply)
-        self._events.published()
+        arn, effects = await self._database.write(apply)
+        self._carry_out(effects)
         return arn
 
     async def delete(self, name: str, reach: Reach = EVERYBODY) -> None:
@@ -280,7 +314,7 @@ class JobService:
 
         def mark(session: Session) -> int:
             job = session.execute(
-                select(jobs.c.id, jobs.c.state, jobs.c.status, jobs.c.user_id)
+                select(jobs.c.id, jobs.c.state, jobs.c.status, jobs.c.user_id, jobs.c.pool_status)
                 .where(jobs.c.name == name)
                 .with_for_update()
             ).first()
@@ -294,6 +328,11 @@ class JobService:
                 raise validation_error(
                     f"The request was rejected because the training job is in status {job.status}. "
                     "Stop it, and delete it when it has ended."
+                )
+            if job.pool_status in (PoolStatus.AVAILABLE, PoolStatus.IN_USE):
+                raise validation_error(
+                    "The request was rejected because the training job still has a warm pool. End the pool by "
+                    "UpdateTrainingJob with KeepAlivePeriodInSeconds 0, or wait until it has ended; delete the job then."
                 )
             move_job(session, job.id, name, state, Cause.DELETE_REQUESTED, now)
             return int(job.id)

@@ -85,7 +85,6 @@ TABLE: tuple[Row, ...] = (
         "algorithm resources are not provided. Name a TrainingImage instead.",
     ),
     # -- accepted, not acted on ----------------------------------------------------------------------------------
-    _noted("ResourceConfig.KeepAlivePeriodInSeconds", "no instances are kept warm after the job yet"),
     _noted("ResourceConfig.VolumeSizeInGB", "the disk space of an instance is not limited"),
     _noted("ResourceConfig.VolumeKmsKeyId", "volumes are not encrypted with a KMS key"),
     _noted("ResourceConfig.TrainingPlanArn", "there are no reserved training plans; the job waits in the queue"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.lifecycle import move_job, write_phase
-from trainshed_service.jobs.states import AttemptState, Cause, ClusterState, JobState, NodeState
+from trainshed_service.jobs.states import AttemptState, Cause, ClusterState, JobState, NodeState, PoolStatus
+from trainshed_service.pools.life import take
+from trainshed_service.pools.match import keep_alive_seconds, key_of, match_fields, may_keep_warm
 from trainshed_service.scheduling.events import Place
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import attempts, changed, clusters, instances, jobs, meta, nodes
@@ -44,26 +47,13 @@ def commit_place(session: Session, place: Place, now: float, settings: Settings)
     """StaleDecision (or IntegrityError, from the partial unique indexes) where it no longer holds."""
     job = place.job
     row = session.execute(
-        select(jobs.c.state, jobs.c.attempts, jobs.c.created_at).where(jobs.c.id == job.job_id)
+        select(jobs.c.state, jobs.c.attempts, jobs.c.created_at, jobs.c.request).where(jobs.c.id == job.job_id)
     ).first()
     if row is None or row.state != JobState.QUEUED:
         raise StaleDecision("the job is not queued any more")
     number = row.attempts + 1
     attempt_id = uuid.uuid4().hex
-    cluster_id = uuid.uuid4().hex
-    session.execute(
-        insert(clusters).values(
-            id=cluster_id, state=ClusterState.HELD.value, epoch=_next_epoch(session), created_at=now, released_at=None
-        )
-    )
-    taken = changed(
-        session,
-        update(nodes)
-        .where(nodes.c.id.in_(place.nodes), nodes.c.state == NodeState.FREE.value)
-        .values(state=NodeState.LEASED.value, cluster_id=cluster_id, reason=None),
-    )
-    if taken != len(place.nodes):
-        raise StaleDecision("a node is not free any more")
+    cluster_id = _hold_nodes(session, place, row.request, now)
     session.execute(
         insert(attempts).values(
             id=attempt_id,
@@ -93,7 +83,12 @@ def commit_place(session: Session, place: Place, now: float, settings: Settings)
             for rank, (node_id, member) in enumerate(zip(place.nodes, job.members, strict=True))
         ],
     )
-    if move_job(session, job.job_id, job.name, JobState.QUEUED, Cause.PLACED, now, attempts=number) is None:
+    has_pool = place.pool is not None or (keep_alive_seconds(row.request) > 0 and may_keep_warm(row.request))
+    pool_status = PoolStatus.IN_USE.value if has_pool else None
+    moved = move_job(
+        session, job.job_id, job.name, JobState.QUEUED, Cause.PLACED, now, attempts=number, pool_status=pool_status
+    )
+    if moved is None:
         raise StaleDecision("the job is not queued any more")
     write_phase(session, job.job_id, number, "service", "queue", row.created_at if number == 1 else now, now)
     epoch = log_stream_epoch(now)
@@ -103,6 +98,40 @@ def commit_place(session: Session, place: Place, now: float, settings: Settings)
         frozenset(session.scalars(select(nodes.c.agent_id).where(nodes.c.id.in_(place.nodes)))),
         tuple(stream_name(job.name, host, epoch) for host in hosts),
     )
+
+
+def _hold_nodes(session: Session, place: Place, request: dict[str, Any], now: float) -> str:
+    """Lease the nodes to a new cluster, or to the warm pool that they are; its id."""
+    epoch = _next_epoch(session)
+    if place.pool is not None:
+        cluster_id = place.pool
+        if not take(session, cluster_id, place.job.name, epoch, now):
+            raise StaleDecision("the warm pool is not available any more")
+        held: ColumnElement[bool] = (nodes.c.state == NodeState.WARM.value) & (nodes.c.cluster_id == cluster_id)
+    else:
+        cluster_id = uuid.uuid4().hex
+        fields = match_fields(request) if may_keep_warm(request) else None
+        session.execute(
+            insert(clusters).values(
+                id=cluster_id,
+                state=ClusterState.HELD.value,
+                epoch=epoch,
+                created_at=now,
+                released_at=None,
+                match_key=key_of(fields) if fields else None,
+                match_fields=fields,
+            )
+        )
+        held = nodes.c.state == NodeState.FREE.value
+    taken = changed(
+        session,
+        update(nodes)
+        .where(nodes.c.id.in_(place.nodes), held)
+        .values(state=NodeState.LEASED.value, cluster_id=cluster_id, reason=None),
+    )
+    if taken != len(place.nodes):
+        raise StaleDecision("a node is not free any more")
+    return cluster_id
 
 
 def avoided_nodes(session: Session, job_id: int) -> frozenset[str]:
