@@ -1,7 +1,7 @@
 """GetMetricData (metrics, not math) and ListMetrics.
 
 Invariant: a page of GetMetricData is cut at a time, the same for all metrics, so that going on from the token gives
-each data point of each metric exactly once.
+each data point of each metric exactly once. Metrics of jobs that the caller may not see are as absent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainshed_service.cloudwatch.metrics import NAMESPACE, dimensions_of, key_of, unit_of
-from trainshed_service.cloudwatch.statistics import check_percentiles, check_period, time_range
+from trainshed_service.cloudwatch.statistics import check_percentiles, check_period, may_see, time_range
+from trainshed_service.jobs.reach import to_see
+from trainshed_service.jobs.seen import seen_of
 from trainshed_service.metrics import Bucket, MetricKey
 from trainshed_service.metrics.statistics import SIMPLE
 from trainshed_service.wire.errors import ApiError
@@ -88,8 +90,14 @@ async def list_metrics(ctx: Context, request: dict[str, Any]) -> dict[str, Any]:
         limit=LIST_PAGE + 1,
     )
     page = keys[:LIST_PAGE]
+    reach = to_see(ctx.principal, ctx.services.settings)
+    seen = await seen_of(ctx.services.database, reach, (key.job_name for key in page))
     answer: dict[str, Any] = {
-        "Metrics": [{"Namespace": NAMESPACE, "MetricName": key.name, "Dimensions": dimensions_of(key)} for key in page]
+        "Metrics": [
+            {"Namespace": NAMESPACE, "MetricName": key.name, "Dimensions": dimensions_of(key)}
+            for key in page
+            if key.job_name in seen
+        ]
     }
     if len(keys) > LIST_PAGE:
         last = page[-1]
@@ -179,7 +187,7 @@ def _list_after(ctx: Context, request: dict[str, Any]) -> MetricKey | None:
 
 
 async def _buckets(ctx: Context, request: dict[str, Any], query: _Query) -> list[Bucket]:
-    if query.key is None:
+    if query.key is None or not await may_see(ctx, query.key):
         return []
     start_ms, end_ms = time_range(request, query.period)
     return await ctx.services.metrics.statistics(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainshed_service.cloudwatch.metrics import key_of, milliseconds, unit_of
-from trainshed_service.metrics import Bucket, UnknownStatistic, percentile_rank
+from trainshed_service.jobs.reach import to_see
+from trainshed_service.jobs.seen import sees
+from trainshed_service.metrics import Bucket, MetricKey, UnknownStatistic, percentile_rank
 from trainshed_service.wire.errors import ApiError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ async def get_metric_statistics(ctx: Context, request: dict[str, Any]) -> dict[s
     start_ms, end_ms = time_range(request, period)
     buckets_asked = -(-(end_ms - start_ms) // (period * 1000))
     key = key_of(request["Namespace"], request["MetricName"], request.get("Dimensions") or [])
-    if key is None:
+    if key is None or not await may_see(ctx, key):
         return {"Label": request["MetricName"], "Datapoints": []}
     unit = unit_of(key)
     buckets: list[Bucket] = []
@@ -57,6 +59,11 @@ async def get_metric_statistics(ctx: Context, request: dict[str, Any]) -> dict[s
         "Label": request["MetricName"],
         "Datapoints": [_datapoint(bucket, simple, extended, unit) for bucket in buckets],
     }
+
+
+async def may_see(ctx: Context, key: MetricKey) -> bool:
+    """Whether the caller may see the job of the metric; otherwise it has no points."""
+    return await sees(ctx.services.database, to_see(ctx.principal, ctx.services.settings), key.job_name)
 
 
 def check_period(member: str, period: int) -> None:

@@ -1,6 +1,9 @@
 """CloudWatch Logs over the one group that there is, `/aws/sagemaker/TrainingJobs`.
 
 The group always exists, also before the first job: clients that look for a job's streams too early get an empty list.
+Invariant: streams of jobs that the caller may not see are as absent; a page that they would have filled is shorter, and
+its token goes on behind them.
+
 Shapes and limits are checked by the dispatcher against the service model; what stands here are the rules beyond them.
 """
 
@@ -9,12 +12,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from trainshed_service.jobs.reach import Reach, to_see
+from trainshed_service.jobs.seen import seen_of, sees
 from trainshed_service.logs import LOG_GROUP, InvalidPattern, InvalidToken, StreamInfo, UnknownStream
 from trainshed_service.wire.errors import ApiError
 
 if TYPE_CHECKING:
     from trainshed_service.wire.context import Context
 
+_MOST_PAGES = 20
+"""Pages of streams looked at for one answer where the caller may see none of them."""
 Request = dict[str, Any]
 Response = dict[str, Any]
 
@@ -49,22 +56,31 @@ async def describe_log_streams(ctx: Context, request: Request) -> Response:
     by_time = request.get("orderBy") == "LastEventTime"
     if prefix and by_time:
         raise invalid("Cannot order by LastEventTime with a logStreamNamePrefix.")
-    try:
-        streams, token = await ctx.services.logs.describe_streams(
-            prefix=prefix,
-            by_time=by_time,
-            descending=bool(request.get("descending")),
-            limit=request.get("limit"),
-            token=request.get("nextToken"),
-        )
-    except InvalidToken as error:
-        raise invalid(str(error)) from error
+    reach, token = _reach(ctx), request.get("nextToken")
+    if not await _sees_prefix(ctx, reach, prefix):
+        return {"logStreams": []}
+    for _ in range(_MOST_PAGES):
+        try:
+            page, token = await ctx.services.logs.describe_streams(
+                prefix=prefix,
+                by_time=by_time,
+                descending=bool(request.get("descending")),
+                limit=request.get("limit"),
+                token=token,
+            )
+        except InvalidToken as error:
+            raise invalid(str(error)) from error
+        names = await seen_of(ctx.services.database, reach, (stream.job_name for stream in page))
+        streams = [stream for stream in page if stream.job_name in names]
+        if streams or token is None:
+            break
     return _with_token({"logStreams": [_stream(ctx, stream) for stream in streams]}, token)
 
 
 async def get_log_events(ctx: Context, request: Request) -> Response:
     _check_group(ctx, request)
     start, end = _time_range(request)
+    await _need_stream(ctx, request["logStreamName"])
     try:
         page = await ctx.services.logs.get_events(
             request["logStreamName"],
@@ -93,6 +109,11 @@ async def filter_log_events(ctx: Context, request: Request) -> Response:
     if names and prefix:
         raise invalid("LogStreamNames and logStreamNamePrefix are mutually exclusive.")
     start, end = _time_range(request)
+    reach = _reach(ctx)
+    for name in names or ():
+        await _need_stream(ctx, name)
+    if not await _sees_prefix(ctx, reach, prefix):
+        return {"events": [], "searchedLogStreams": []}
     try:
         page = await ctx.services.logs.filter_events(
             pattern=request.get("filterPattern"),
@@ -107,6 +128,7 @@ async def filter_log_events(ctx: Context, request: Request) -> Response:
         raise _no_stream() from error
     except (InvalidToken, InvalidPattern) as error:
         raise invalid(str(error)) from error
+    seen = await seen_of(ctx.services.database, reach, (_job_of(found.stream) for found in page.lines))
     events = [
         {
             "logStreamName": found.stream,
@@ -116,8 +138,28 @@ async def filter_log_events(ctx: Context, request: Request) -> Response:
             "eventId": found.event_id,
         }
         for found in page.lines
+        if _job_of(found.stream) in seen
     ]
     return _with_token({"events": events, "searchedLogStreams": []}, page.token)
+
+
+def _reach(ctx: Context) -> Reach:
+    return to_see(ctx.principal, ctx.services.settings)
+
+
+async def _need_stream(ctx: Context, name: str) -> None:
+    """ResourceNotFoundException for a stream of a job that the caller may not see."""
+    if not await sees(ctx.services.database, _reach(ctx), _job_of(name)):
+        raise _no_stream()
+
+
+async def _sees_prefix(ctx: Context, reach: Reach, prefix: str | None) -> bool:
+    """Whether streams with this prefix may be shown. One without a slash may be of many jobs: they are looked at."""
+    return not prefix or "/" not in prefix or await sees(ctx.services.database, reach, _job_of(prefix))
+
+
+def _job_of(stream: str) -> str:
+    return stream.partition("/")[0]
 
 
 def invalid(message: str) -> ApiError:

@@ -79,7 +79,7 @@ class JobPage:
     async def _head(self, visitor: Visitor, name: str) -> dict[str, Any]:
         """What both pages show. ApiError 404, 403."""
         job = await calls.call(self._caller(visitor), "DescribeTrainingJob", {"TrainingJobName": name})
-        more = await self._services.jobs.describe_extended(name)
+        more = await self._services.jobs.describe_extended(name, self._caller(visitor).reach)
         state = JobState(more["State"])
         settings = self._services.settings
         return {

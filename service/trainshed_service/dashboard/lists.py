@@ -27,15 +27,16 @@ class ListPages:
 
     async def jobs(self, request: Request, visitor: Visitor) -> Response:
         """GET /jobs?status=…&status=…&q=…&before=…: all filters are in the address."""
-        Caller(visitor.principal, self._services, b"").require("sagemaker:ListTrainingJobs")
+        caller = Caller(visitor.principal, self._services, b"")
+        caller.require("sagemaker:ListTrainingJobs")
         query = request.query_params
         chosen = [word for word in dict.fromkeys(query.getlist("status")) if word in words.FILTERS]
         text = query.get("q", "").strip()[:MAX_TEXT]
         before = query.get("before")
         states = [state for word in chosen for state in words.FILTERS[word]]
         database = self._services.database
-        found = await database.read(lambda session: read_jobs(session, states, text, before))
-        counts = await database.read(count_states)
+        found = await database.read(lambda session: read_jobs(session, states, text, before, caller.reach))
+        counts = await database.read(lambda session: count_states(session, caller.reach))
         return self._pages.live(
             request,
             "jobs.html",
@@ -52,8 +53,9 @@ class ListPages:
 
     async def nodes(self, request: Request, visitor: Visitor) -> Response:
         """GET /nodes: every slot, its state, the job on it."""
-        Caller(visitor.principal, self._services, b"").require("trainshed:ListNodes")
-        found = await self._services.database.read(read_nodes)
+        caller = Caller(visitor.principal, self._services, b"")
+        caller.require("trainshed:ListNodes")
+        found = await self._services.database.read(lambda session: read_nodes(session, caller.reach))
         counts = Counter(node["state"] for node in found)
         return self._pages.live(
             request,

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
+from trainshed_service.jobs.reach import Reach
 from trainshed_service.jobs.states import JobState
 from trainshed_service.store.tables import jobs
 
@@ -38,9 +39,9 @@ class JobRows:
     older: str | None
 
 
-def read_jobs(session: Session, states: Sequence[JobState], text: str, before: str | None) -> JobRows:
-    """Newest first: jobs in one of `states` (empty: any) whose name contains `text`, behind the cursor `before`."""
-    conditions: list[ColumnElement[bool]] = []
+def read_jobs(session: Session, states: Sequence[JobState], text: str, before: str | None, reach: Reach) -> JobRows:
+    """Newest first: jobs in reach, in one of `states` (empty: any), with `text` in their name, behind `before`."""
+    conditions: list[ColumnElement[bool]] = reach.conditions()
     if states:
         conditions.append(jobs.c.state.in_([state.value for state in states]))
     if text:
@@ -72,8 +73,9 @@ def read_jobs(session: Session, states: Sequence[JobState], text: str, before: s
     return JobRows([_row(row) for row in page], older)
 
 
-def count_states(session: Session) -> dict[JobState, int]:
-    rows = session.execute(select(jobs.c.state, func.count()).group_by(jobs.c.state)).all()
+def count_states(session: Session, reach: Reach) -> dict[JobState, int]:
+    counted = select(jobs.c.state, func.count()).where(*reach.conditions()).group_by(jobs.c.state)
+    rows = session.execute(counted).all()
     return {JobState(state): count for state, count in rows}
 
 

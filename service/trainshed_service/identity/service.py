@@ -182,6 +182,11 @@ class IdentityService:
             active=key.active,
         )
 
+    def user_principal(self, session: Session, name: str) -> Principal | None:
+        """The user of this name as a caller; None where there is none."""
+        user = session.scalar(select(User).where(User.name == name, User.deleted_at.is_(None)))
+        return None if user is None else self._user_principal(self.account_id(session), user)
+
     async def find_key(self, database: Database, access_key_id: str) -> KeyRecord | None:
         """`lookup_key` with a short-lived cache before it, for use once per request."""
         known, record = self._cache.get(access_key_id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from trainshed_service.identity import Principal, allows
+from trainshed_service.jobs.reach import Reach, to_see
 from trainshed_service.rest.cookies import session_cookie
 from trainshed_service.services import Services
 from trainshed_service.wire import sigv4
@@ -30,6 +31,18 @@ class Caller:
     principal: Principal
     services: Services
     body: bytes
+
+    @property
+    def reach(self) -> Reach:
+        """The jobs that the caller may see."""
+        return to_see(self.principal, self.services.settings)
+
+    def require_admin(self, what: str) -> None:
+        """AccessDeniedException for everybody else. `what` they would do, in words."""
+        if self.principal.kind != "user" or not self.principal.is_admin:
+            raise ApiError(
+                "AccessDeniedException", f"Only an administrator may {what}; {self.principal.arn} is none.", 403
+            )
 
     def require(self, action: str) -> None:
         """AccessDeniedException where the principal may not do `action`, e.g. `sagemaker:StopTrainingJob`."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from trainshed_service.events import EventRecord
+from trainshed_service.jobs.reach import Reach
 from trainshed_service.logs import InvalidToken, TailLine
 from trainshed_service.rest import sse
 from trainshed_service.services import Services
@@ -25,31 +26,36 @@ _SHORTEST_PAUSE = 0.2
 _LONGEST_PAUSE = 1.0
 
 
-async def status_of(services: Services, name: str) -> str | None:
-    """TrainingJobStatus; null where the job is not there (any more)."""
+async def status_of(services: Services, name: str, reach: Reach) -> str | None:
+    """TrainingJobStatus; null where the job is not there (any more), or another user's has its name now."""
     try:
-        return str((await services.jobs.describe(name))["TrainingJobStatus"])
+        return str((await services.jobs.describe(name, reach))["TrainingJobStatus"])
     except ApiError as error:
         if error.status < 500:
             return None
         raise
 
 
-async def lines(services: Services, name: str, cursor: str | None, hosts: Sequence[str] | None) -> AsyncIterator[str]:
+async def lines(
+    services: Services, name: str, cursor: str | None, hosts: Sequence[str] | None, reach: Reach
+) -> AsyncIterator[str]:
     """Events `line`, `silence` and at last `end`, as text of an event stream."""
     pause = _SHORTEST_PAUSE
     quiet = 0.0
     silent: dict[str, int] = {}
     while not services.nodes.is_draining:
-        status = await status_of(services, name)
+        status = await status_of(services, name, reach)
+        if status is None:  # its lines went with it
+            yield sse.event("end", {"status": "Deleted"})
+            return
         page = await services.logs.tail(name, cursor, hosts=hosts)
         cursor = page.cursor or cursor
         for each in page.lines:
             yield sse.event("line", line_object(each), event_id=each.cursor)
         if not page.at_end:
             continue
-        if status is None or status in _TERMINAL:
-            yield sse.event("end", {"status": status or "Deleted"})
+        if status in _TERMINAL:
+            yield sse.event("end", {"status": status})
             return
         for notice in await _silence(services, name, silent):
             yield sse.event("silence", notice)
@@ -61,12 +67,12 @@ async def lines(services: Services, name: str, cursor: str | None, hosts: Sequen
         await asyncio.sleep(pause)
 
 
-async def events(services: Services, name: str, after: int) -> AsyncIterator[str]:
+async def events(services: Services, name: str, after: int, reach: Reach) -> AsyncIterator[str]:
     """Events of the job, each with its id, and at last `end`."""
     pause = _SHORTEST_PAUSE
     quiet = 0.0
     while not services.nodes.is_draining:
-        status = await status_of(services, name)
+        status = await status_of(services, name, reach)
         page = await services.events.read(after, f"job/{name}")
         for each in page:
             after = each.id

@@ -46,7 +46,7 @@ async def describe_training_job(name: str, request: Request, caller: Authenticat
     """All that is known of a job: AWS's members and ours (state, notices, why it waits, attempts, hosts, phases)."""
     calls.refuse_unknown(request.query_params.multi_items(), [])
     described = await calls.call(caller, "DescribeTrainingJob", {"TrainingJobName": name})
-    extended = await caller.services.jobs.describe_extended(name)
+    extended = await caller.services.jobs.describe_extended(name, caller.reach)
     extended.pop("Description")
     return JSONResponse({**extended, **described, "LogContact": await follow.contact(caller.services, name)})
 

@@ -10,6 +10,7 @@ from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
 from trainshed_service.identity import LINK_SECONDS, key_origin, token_origin
+from trainshed_service.jobs.reach import Reach
 from trainshed_service.rest import calls
 from trainshed_service.rest.auth import Caller, authenticate
 from trainshed_service.store.tables import agents, attempts, instances, jobs, nodes
@@ -24,7 +25,9 @@ async def list_nodes(request: Request, caller: Authenticated) -> Response:
     """The slots of all agents, what each holds, and the machine that it is on."""
     calls.refuse_unknown(request.query_params.multi_items(), [])
     caller.require("trainshed:ListNodes")
-    return JSONResponse({"nodes": await caller.services.database.read(read_nodes)})
+    return JSONResponse(
+        {"nodes": await caller.services.database.read(lambda session: read_nodes(session, caller.reach))}
+    )
 
 
 @router.get("/v1/roles")
@@ -84,10 +87,11 @@ def _credential(request: Request) -> str:
     return key_origin(signed.partition("Credential=")[2].partition("/")[0] if header else signed.partition("/")[0])
 
 
-def read_nodes(session: Session) -> list[dict[str, Any]]:
-    """Every slot with its state, its machine and the job on it, ordered by machine and slot."""
+def read_nodes(session: Session, reach: Reach) -> list[dict[str, Any]]:
+    """Every slot with its state, its machine and the job on it, ordered by machine and slot. The name of a job that is
+    out of reach is not told."""
     held = (
-        select(instances.c.node_id, instances.c.host, instances.c.instance_type, jobs.c.name)
+        select(instances.c.node_id, instances.c.host, instances.c.instance_type, jobs.c.name, jobs.c.user_id)
         .join(attempts, attempts.c.id == instances.c.attempt_id)
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(instances.c.cleared.is_(False))
@@ -105,6 +109,7 @@ def read_nodes(session: Session) -> list[dict[str, Any]]:
             agents.c.facts,
             agents.c.last_seen_at,
             held.c.name.label("job"),
+            held.c.user_id,
             held.c.host,
             held.c.instance_type,
         )
@@ -119,7 +124,7 @@ def read_nodes(session: Session) -> list[dict[str, Any]]:
             "reason": row.reason,
             "instanceTypes": list(row.instance_types or []),
             "slot": row.slot,
-            "job": row.job,
+            "job": row.job if reach.refusal(row.user_id) is None else None,
             "host": row.host,
             "instanceType": row.instance_type,
             "agent": row.agent_name,
