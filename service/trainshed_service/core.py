@@ -16,6 +16,7 @@ from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.nodes import NodeService
+from trainshed_service.quotas import Admission, QuotaService
 from trainshed_service.s3 import StoreProbe
 from trainshed_service.sagemaker import load_instance_types
 from trainshed_service.services import Services
@@ -82,6 +83,7 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
         schedule=nodes.scheduler.submit,
         explain=nodes.scheduler.explain,
         queue_position=nodes.scheduler.queue_position,
+        admission=Admission(identity, settings.roles),
     )
     nodes.attach(jobs)
     services = Services(
@@ -95,5 +97,6 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
         events=events,
         logs=logs,
         metrics=metrics,
+        quotas=QuotaService(database, clock, lambda soft: nodes.scheduler.submit([soft])),
     )
     return Core(services, probe, account_id)

@@ -21,10 +21,11 @@ def need_unused(session: Session, arn: str) -> None:
     _refuse(
         arn, "jobs that have not ended", session.scalars(select(jobs.c.name).where(live, role).limit(_SHOWN + 1)).all()
     )
+    kept = clusters.c.state.in_((ClusterState.HELD.value, ClusterState.WARM.value))
     warm = (
         select(jobs.c.name)
         .join(clusters, clusters.c.last_job_id == jobs.c.id)
-        .where(clusters.c.state == ClusterState.WARM.value, role)
+        .where(kept, clusters.c.warm_until.is_not(None), role)
         .limit(_SHOWN + 1)
     )
     _refuse(arn, "warm pools of the jobs", session.scalars(warm).all())

@@ -42,6 +42,7 @@ from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.pools.keep_alive import change_keep_alive, check_keep_alive
 from trainshed_service.pools.match import keep_alive_seconds
+from trainshed_service.quotas.admission import Admission
 from trainshed_service.scheduling.events import JobQueued, PlannerEvent
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
@@ -101,6 +102,7 @@ class JobService:
         schedule: Callable[[Sequence[PlannerEvent]], None],
         explain: Callable[[int], str | None],
         queue_position: Callable[[int], int | None],
+        admission: Admission,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -114,6 +116,7 @@ class JobService:
         self._schedule = schedule
         self._explain = explain
         self._queue_position = queue_position
+        self._admission = admission
         self._described = Descriptions()
 
     def arn(self, name: str) -> str:
@@ -154,6 +157,7 @@ class JobService:
         wanted = request.get("Tags") or []
 
         def store(session: Session) -> int:
+            is_counted = self._admission.admit(session, principal.user_id, request)
             ((job_id,),) = _NEW_JOB.run(session, {**row, "created_at": now, "modified_at": now})
             first_transition(session, job_id, now)
             _NEW_PHASE.run(
@@ -167,6 +171,8 @@ class JobService:
                     "ended_at": now,
                 },
             )
+            if is_counted:
+                self._admission.hold(session, job_id, principal.user_id, request)
             if wanted:
                 put_tags(session, row["arn"], wanted)
             record(session, now, "job.created", f"job/{name}", "Training job created", {"state": "queued"})
@@ -182,11 +188,12 @@ class JobService:
         self._schedule([JobQueued.of(job_id, name, request)])
         return str(row["arn"])
 
-    async def check_new(self, request: dict[str, Any]) -> list[str]:
+    async def check_new(self, request: dict[str, Any], principal: Principal) -> list[str]:
         """What `create` would refuse of a validated request, raised; its notices. Stores nothing."""
         if await self._is_taken(request["TrainingJobName"]):
             raise self._name_taken(request["TrainingJobName"])
         self._check_policy(request)
+        await self._database.read(lambda session: self._admission.preview(session, principal.user_id, request))
         return await self._inputs.check(request)
 
     def _check_policy(self, request: dict[str, Any]) -> None:

@@ -25,7 +25,10 @@ async def dry_run(caller: Caller, request: dict[str, Any]) -> dict[str, Any]:
     except ApiError as error:
         return {"valid": False, "refusals": [_refusal(error)]}
     refusals: list[dict[str, str]] = []
-    for check in (require_role(services, caller.principal, request["RoleArn"]), services.jobs.check_new(request)):
+    for check in (
+        require_role(services, caller.principal, request["RoleArn"]),
+        services.jobs.check_new(request, caller.principal),
+    ):
         try:
             notices += await check or []
         except ApiError as error:

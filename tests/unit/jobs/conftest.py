@@ -21,7 +21,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def core(tmp_path: Path, clock: ManualClock, database_url: str) -> AsyncIterator[Core]:
     """The services over a database of either kind, without a server and without background work."""
-    settings = Settings(home=tmp_path, port=1, gateway_port=2, ingest_port=3, database_url=database_url)
+    settings = Settings(home=tmp_path, port=1, gateway_port=2, ingest_port=3, database_url=database_url, roles="open")
     database = Database(settings.resolved_database_url)
     identity = IdentityService(tmp_path, clock)
     await database.write(lambda session: identity.bootstrap(session, "123456789012"))
