@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 from botocore.config import Config
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from tests.support.databases import make_database
 from tests.support.ports import free_port
@@ -16,8 +19,10 @@ from tests.support.processes import start_process
 from tests.support.wait import patient
 from trainshed_service.clock import SystemClock
 from trainshed_service.identity import Bootstrap, IdentityService
+from trainshed_service.identity.service import ADMIN
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
+from trainshed_service.store.tables import users
 
 
 class ApiProcess:
@@ -29,7 +34,7 @@ class ApiProcess:
         self.port = free_port()
         self._values = {"home": str(home), "port": self.port, "gateway_port": 9, "ingest_port": 9, **settings}
         self.settings = Settings.model_validate(self._values)
-        self.bootstrap = self._prepare()
+        self.bootstrap, self._token = self._prepare()
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: dict[str, Any] = {}
 
@@ -58,6 +63,12 @@ class ApiProcess:
             self._clients[service] = self._new_client(service)
         return self._clients[service]
 
+    def rest(self, path: str) -> Any:
+        """What GET of this path answers an administrator, as JSON."""
+        answer = httpx.get(self.url + path, headers={"Authorization": f"Bearer {self._token}"}, timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
     def _new_client(self, service: str) -> Any:
         return boto3.client(
             service,
@@ -68,13 +79,13 @@ class ApiProcess:
             config=Config(retries={"total_max_attempts": 1}, read_timeout=30),
         )
 
-    def _prepare(self) -> Bootstrap:
+    def _prepare(self) -> tuple[Bootstrap, str]:
         make_database(self.settings.resolved_database_url)
         make_database(self.settings.resolved_logs_database_url)
         database = Database(self.settings.resolved_database_url)
         try:
             identity = IdentityService(self.home, SystemClock())
-            return database.write_sync(lambda session: identity.bootstrap(session, "123456789012"))
+            return database.write_sync(lambda session: _bootstrap(identity, session))
         finally:
             database.close()
 
@@ -84,3 +95,10 @@ class ApiProcess:
             return 0
         process.send_signal(number)  # nothing where it has ended by itself
         return process.wait(timeout=patient(30))
+
+
+def _bootstrap(identity: IdentityService, session: Session) -> tuple[Bootstrap, str]:
+    """The installation, and a bearer token of its administrator."""
+    made = identity.bootstrap(session, "123456789012")
+    admin = session.scalars(select(users.c.id).where(users.c.name == ADMIN)).one()
+    return made, identity.create_bearer_token(session, admin, "test")

@@ -28,6 +28,7 @@ TypesOption = Annotated[
     typer.Option("--instance-type", help="Only offer this type (repeatable); default: whatever a job asks for."),
 ]
 NameArgument = Annotated[str, typer.Argument(help="Name of the training job.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DetachOption = Annotated[bool, typer.Option("--detach", "-d", help="Return when the service answers.")]
 
 
@@ -123,6 +124,38 @@ def nodes(home: HomeOption = None) -> None:
     from trainshed_service.cli.nodes import list_nodes
 
     list_nodes(home)
+
+
+@app.command()
+def pools(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List the warm pools, and the clusters in use that may become one."""
+    from trainshed_service.cli.pools import list_pools
+
+    list_pools(home, as_json)
+
+
+@app.command()
+def explain(
+    what: Annotated[str, typer.Argument(help="A CreateTrainingJob request (file), or the name of a job.")],
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say of each warm pool whether a job matches it, what differs, and what would make it match."""
+    from trainshed_service.cli.pools import explain as show
+
+    show(home, what, as_json)
+
+
+@app.command(name="keep-alive")
+def keep_alive(
+    name: NameArgument,
+    seconds: Annotated[int, typer.Argument(min=0, help="How long from now; 0 ends the pool.")],
+    home: HomeOption = None,
+) -> None:
+    """Extend, shorten or end the warm pool of a job that has ended."""
+    from trainshed_service.cli.pools import keep_alive as change
+
+    change(home, name, seconds)
 
 
 @app.command()

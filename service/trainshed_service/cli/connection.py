@@ -36,15 +36,15 @@ class Connection:
         """GET over REST with the home's bearer token; the JSON of the answer."""
         return self._call("GET", path, query)
 
-    def post(self, path: str) -> Any:
-        """POST without a body, as `get`."""
-        return self._call("POST", path, {})
+    def post(self, path: str, body: Any = None) -> Any:
+        """POST, by default without a body, as `get`."""
+        return self._call("POST", path, {}, body)
 
-    def _call(self, method: str, path: str, query: dict[str, str]) -> Any:
+    def _call(self, method: str, path: str, query: dict[str, str], body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {self.config.token}"}
         try:
             with httpx.Client(base_url=self.config.main_url, headers=headers, trust_env=False, timeout=30) as client:
-                answer = client.request(method, path, params=query)
+                answer = client.request(method, path, params=query, json=body)
         except httpx.TransportError as error:
             raise self.unreachable() from error
         if answer.is_error:
