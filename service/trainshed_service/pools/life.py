@@ -176,6 +176,8 @@ def end_pool(session: Session, kept: Kept, now: float, why: str) -> Effects:
         return effects
     if gone:
         effects.planner.append(PoolEnded(kept.cluster_id))
+    # every agent that holds a part of it, emptied or not: what it keeps for the pool goes now
+    effects.wake |= set(session.scalars(select(nodes.c.agent_id).where(nodes.c.cluster_id == kept.cluster_id)))
     freed = session.execute(
         select(nodes.c.id, nodes.c.agent_id, nodes.c.instance_types)
         .where(nodes.c.cluster_id == kept.cluster_id, nodes.c.state == NodeState.WARM.value)

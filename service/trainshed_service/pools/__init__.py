@@ -1,0 +1,1 @@
+"""Warm pools: what must match (`match`), their life (`life`), a changed period (`keep_alive`), why or why not (`explain`)."""
