@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.spec import compression, output_base
-from trainshed_service.jobs.states import AttemptState
+from trainshed_service.jobs.states import AttemptState, ClusterState
 from trainshed_service.providers import is_stand_in, known_type
 from trainshed_service.scheduling.placement import log_stream_epoch
 from trainshed_service.settings import Settings
@@ -87,6 +87,23 @@ def wanted_of(session: Session, agent_id: str) -> list[Wanted]:
         mine = tuple(row.rank for row in members if row.agent_id == agent_id and not row.cleared)
         result.append(Wanted(attempt, members, mine))
     return result
+
+
+def kept_clusters(session: Session, agent_id: str) -> list[str]:
+    """Clusters with nodes of this agent that are warm pools, or will be as soon as their slots are empty."""
+    return list(
+        session.scalars(
+            select(clusters.c.id)
+            .join(nodes, nodes.c.cluster_id == clusters.c.id)
+            .where(
+                nodes.c.agent_id == agent_id,
+                clusters.c.state.in_([ClusterState.HELD.value, ClusterState.WARM.value]),
+                clusters.c.warm_until.is_not(None),
+            )
+            .distinct()
+            .order_by(clusters.c.id)
+        )
+    )
 
 
 def render(wanted: Wanted, access: ObjectStoreAccess, gang_secret: str, settings: Settings) -> list[Assignment]:

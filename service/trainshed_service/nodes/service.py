@@ -26,7 +26,7 @@ from trainshed_service.jobs.attempts import advance
 from trainshed_service.jobs.conclusion import conclude
 from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.service import JobService
-from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, JobState, NodeState
+from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, JobState
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.nodes import assignments, deadlines
@@ -37,7 +37,6 @@ from trainshed_service.nodes.losing import fail_host
 from trainshed_service.nodes.reports import take_report
 from trainshed_service.nodes.versions import DesiredVersions
 from trainshed_service.scheduling.applier import Scheduler
-from trainshed_service.scheduling.events import NodeFree, NodeTaken, PlannerEvent
 from trainshed_service.scheduling.placement import Placement, log_stream_epoch, stream_name
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
@@ -85,7 +84,7 @@ class NodeService:
         self._look_again = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._jobs: JobService | None = None
-        self.scheduler = Scheduler(database, clock, settings, lambda: set(self._present), self._placed)
+        self.scheduler = Scheduler(database, clock, settings, lambda: set(self._present), self._placed, self.carry_out)
 
     def attach(self, jobs_service: JobService) -> None:
         """The service over jobs, which takes deleted ones away when their slots are empty."""
@@ -131,7 +130,7 @@ class NodeService:
         taken = await self._database.write(lambda session: take_report(session, request, now, self._settings))
         if agent_id not in self._present:
             self._present.add(agent_id)
-            self.scheduler.submit(await self._database.read(lambda session: _node_events(session, agent_id)))
+            await self.scheduler.agent_heard(agent_id)
         self.carry_out(taken.effects)
         await self._judge_missing(taken.missing, taken.held, now)
         return ReportResponse(
@@ -142,7 +141,9 @@ class NodeService:
         """The desired state, as soon as its version is not `version`, at the latest after `wait` seconds."""
         seconds = min(max(wait, 0.0), MAX_WAIT_SECONDS)
         current = await self._versions.wait_for_other(agent_id, version, seconds)
-        wanted = await self._database.read(lambda session: assignments.wanted_of(session, agent_id))
+        wanted, kept = await self._database.read(
+            lambda session: (assignments.wanted_of(session, agent_id), assignments.kept_clusters(session, agent_id))
+        )
         rendered = []
         for item in wanted:
             if item.state in (AttemptState.ENDED, AttemptState.CLEARED):
@@ -150,7 +151,7 @@ class NodeService:
             else:
                 access = await self._credentials.get(item.attempt.id, item.attempt.request)
             rendered += assignments.render(item, access, self._credentials.gang_secret(item.attempt.id), self._settings)
-        return DesiredState(version=current, assignments=rendered)
+        return DesiredState(version=current, assignments=rendered, kept_clusters=kept)
 
     # -- what follows from commits -------------------------------------------------------------------------------
 
@@ -310,19 +311,6 @@ class NodeService:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("nodes.background_work_failed", exc_info=task.exception())
-
-
-def _node_events(session: Session, agent_id: str) -> Sequence[PlannerEvent]:
-    """The usable nodes of an agent that was just heard from for the first time since this process started."""
-    events: list[PlannerEvent] = []
-    for row in session.execute(
-        select(nodes.c.id, nodes.c.state, nodes.c.instance_types).where(nodes.c.agent_id == agent_id)
-    ):
-        if row.state == NodeState.FREE:
-            events.append(NodeFree(row.id, frozenset(row.instance_types)))
-        elif row.state in (NodeState.LEASED, NodeState.WARM):
-            events.append(NodeTaken(row.id, frozenset(row.instance_types)))
-    return events
 
 
 def _live_attempts(session: Session) -> list[tuple[str, str, list[str]]]:

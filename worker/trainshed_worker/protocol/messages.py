@@ -64,6 +64,11 @@ class DesiredState(BaseModel):
 
     version: int
     assignments: list[Assignment]
+    kept_clusters: list[str] = Field(
+        default_factory=list,
+        description="clusters that are or become warm pools on this agent's nodes: their networks and warm-pool cache "
+        "directories stay; those of a cluster that neither this list nor an assignment names are removed",
+    )
 
 
 class LogLine(BaseModel):
