@@ -68,10 +68,6 @@ TABLE: tuple[Row, ...] = (
         "Converse",
     ),
     _refused(
-        "ResourceConfig.InstanceGroups",
-        "heterogeneous clusters are not provided by this version. Use InstanceType and InstanceCount.",
-    ),
-    _refused(
         "ResourceConfig.InstancePreferences",
         "a list of preferred instance types is not provided. Use InstanceType and InstanceCount.",
     ),

@@ -59,12 +59,13 @@ def load_instance_types(home: Path) -> list[str]:
 
 
 def _instance_type(request: Mapping[str, Any]) -> None:
-    wanted = request["ResourceConfig"]["InstanceType"]
-    if known_type(wanted) is None:
-        raise validation_error(
-            f"The instance type {wanted} is not known to this installation."
-            f" Add it to {TYPES_FILE} in the home, with its vCPUs, memory and accelerators."
-        )
+    resources = request["ResourceConfig"]
+    for holder in resources.get("InstanceGroups") or [resources]:
+        if known_type(holder["InstanceType"]) is None:
+            raise validation_error(
+                f"The instance type {holder['InstanceType']} is not known to this installation."
+                f" Add it to {TYPES_FILE} in the home, with its vCPUs, memory and accelerators."
+            )
 
 
 def _unknown(operation: str, paths: Sequence[str]) -> list[str]:

@@ -77,9 +77,7 @@ def test_each_job_is_accepted_or_refused_for_what_it_names(name: str, call: dict
     modes = {channel.get("InputMode") for channel in request.get("InputDataConfig") or []}
     modes.add(request["AlgorithmSpecification"]["TrainingInputMode"])
     reason = None
-    if "InstanceGroups" in request["ResourceConfig"]:
-        reason = "heterogeneous clusters are not provided"
-    elif modes & {"Pipe", "FastFile"}:
+    if modes & {"Pipe", "FastFile"}:
         reason = "input mode is not provided"
     elif request.get("EnableManagedSpotTraining"):
         reason = "managed spot training is not provided"

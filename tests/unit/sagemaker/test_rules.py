@@ -200,7 +200,6 @@ REFUSED = {
     "InputDataConfig[0].DataSource.S3DataSource.S3DataType Converse": with_(
         InputDataConfig=[channel(s3={"S3DataType": "Converse"})]
     ),
-    "ResourceConfig.InstanceGroups": with_(**GROUPS),
     "ResourceConfig.InstancePreferences": with_(
         ResourceConfig={"InstancePreferences": [{"InstanceType": "ml.m5.large", "InstanceCount": 1}]}
     ),
@@ -238,8 +237,6 @@ def test_notices_name_what_is_not_acted_on() -> None:
         InputDataConfig=[channel("a", ShuffleConfig={"Seed": 1}), channel("b", ShuffleConfig={"Seed": 2})],
     )
     assert validate("CreateTrainingJob", request) == [
-        "ResourceConfig.KeepAlivePeriodInSeconds is accepted but not acted on: no instances are kept warm after the"
-        " job yet.",
         "VpcConfig is accepted but not acted on: the job runs in the network of this installation.",
         "InputDataConfig[].ShuffleConfig is accepted but not acted on: files are copied whole, their order has no"
         " meaning.",
