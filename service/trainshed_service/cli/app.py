@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from trainshed_service.cli import sharing
+from trainshed_service.cli.options import HomeOption, JsonOption
+
 app = typer.Typer(
     name="trainshed",
     help="A self-hosted, drop-in replacement for Amazon SageMaker Training.",
@@ -14,11 +17,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+for _name, _commands in sharing.GROUPS.items():
+    app.add_typer(_commands, name=_name)
 
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder that holds all state; default: $TRAINSHED_HOME, else ~/.trainshed."),
-]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Main port; 0: a free one is chosen.")]
 NodesOption = Annotated[
     int | None, typer.Option("--nodes", min=0, max=256, help="Slots of this machine; default: as last time, else 2.")
@@ -28,7 +29,6 @@ TypesOption = Annotated[
     typer.Option("--instance-type", help="Only offer this type (repeatable); default: whatever a job asks for."),
 ]
 NameArgument = Annotated[str, typer.Argument(help="Name of the training job.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DetachOption = Annotated[bool, typer.Option("--detach", "-d", help="Return when the service answers.")]
 
 

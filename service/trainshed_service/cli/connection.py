@@ -40,6 +40,15 @@ class Connection:
         """POST, by default without a body, as `get`."""
         return self._call("POST", path, {}, body)
 
+    def put(self, path: str, body: Any) -> Any:
+        return self._call("PUT", path, {}, body)
+
+    def patch(self, path: str, body: Any) -> Any:
+        return self._call("PATCH", path, {}, body)
+
+    def delete(self, path: str, **query: str) -> Any:
+        return self._call("DELETE", path, query)
+
     def _call(self, method: str, path: str, query: dict[str, str], body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {self.config.token}"}
         try:

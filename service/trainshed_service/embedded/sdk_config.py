@@ -74,3 +74,24 @@ def write_sdk_config(home: Home, config: HomeConfig) -> None:
         },
     }
     write_private(home.sdk_config_path, yaml.safe_dump(content, sort_keys=False))
+
+
+def user_lines(config: HomeConfig, access_key_id: str, secret_access_key: str, role_arn: str) -> str:
+    """Lines for the shell of another user: the same installation with that user's key, and nothing of the home, which
+    is not theirs to read."""
+    without_proxy = local_hosts_without_proxy(os.environ)
+    variables = {
+        "AWS_ENDPOINT_URL": config.main_url,
+        "AWS_ENDPOINT_URL_S3": config.gateway_url,
+        "AWS_ACCESS_KEY_ID": access_key_id,
+        "AWS_SECRET_ACCESS_KEY": secret_access_key,
+        "AWS_REGION": config.region,
+        "AWS_DEFAULT_REGION": config.region,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "SAGEMAKER_ROLE": role_arn,
+        "NO_PROXY": without_proxy,
+        "no_proxy": without_proxy,
+    }
+    lines = [f"unset {' '.join((*_UNSET, 'SAGEMAKER_USER_CONFIG_OVERRIDE', 'TRAINSHED_TOKEN'))}"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    return "\n".join(lines) + "\n"

@@ -25,7 +25,7 @@ from trainshed_service.identity.policy import check_policy
 from trainshed_service.identity.principal import Credentials, KeyRecord, Principal
 from trainshed_service.identity.role_use import need_unused
 from trainshed_service.identity.sealing import SecretBox, load_or_create_key
-from trainshed_service.identity.sessions import Sessions, key_origin, token_origin
+from trainshed_service.identity.sessions import Sessions, key_origin, origin_of_hash, token_origin
 from trainshed_service.identity.users import ADMIN, Users
 from trainshed_service.store import Database
 from trainshed_service.store.models import AccessKey, BearerToken, Meta, Role, User
@@ -121,6 +121,10 @@ class IdentityService:
         session.execute(update(AccessKey).where(AccessKey.id == access_key_id).values(active=False))
         self.sessions.end_of_origin(session, key_origin(access_key_id))
         self._cache.forget(access_key_id)
+
+    def forget_keys(self) -> None:
+        """Keys or users were changed: what this process knows of them is looked up again."""
+        self._cache.forget()
 
     def activate_access_key(self, session: Session, access_key_id: str) -> None:
         session.execute(update(AccessKey).where(AccessKey.id == access_key_id).values(active=True))
@@ -307,6 +311,10 @@ class IdentityService:
         if row is None or (row.expires_at is not None and row.expires_at <= self._clock.now()):
             return None
         return self._principal_of(session, row.user_id)
+
+    def revoke_token(self, session: Session, token_id: str) -> None:
+        """`Users.revoke_token`, with the sessions that the token opened."""
+        self.sessions.end_of_origin(session, origin_of_hash(self.users.revoke_token(session, token_id)))
 
     def revoke_bearer_token(self, session: Session, token: str) -> None:
         session.execute(delete(BearerToken).where(BearerToken.token_hash == _hash(token)))

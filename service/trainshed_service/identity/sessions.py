@@ -100,7 +100,12 @@ def key_origin(access_key_id: str) -> str:
 
 def token_origin(bearer_token: str) -> str:
     """Names a bearer token without telling it."""
-    return "token-" + hashlib.sha256(b"origin:" + bearer_token.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return origin_of_hash(hashlib.sha256(bearer_token.encode("utf-8", "surrogateescape")).hexdigest())
+
+
+def origin_of_hash(token_hash: str) -> str:
+    """`token_origin` of the token that is stored under this hash."""
+    return "token-" + hashlib.sha256(b"origin:" + token_hash.encode()).hexdigest()[:32]
 
 
 def _digest(prefix: str, token: str) -> str:

@@ -84,9 +84,13 @@ class QuotaService:
 
         self._tell(await self._database.write(drop))
 
-    def refresh(self, session: Session) -> Quotas:
-        """In a transaction that took rules away otherwise (with their user): new version. Tell it after the commit."""
-        return self._renewed(session, _lock(session))
+    def lock(self, session: Session) -> bool:
+        """First in a transaction that takes rules away otherwise, with their user; what it gives is for `renew`."""
+        return _lock(session)
+
+    def renew(self, session: Session, had_hard: bool) -> Quotas:
+        """Last in it; `tell` the result after the commit."""
+        return self._renewed(session, had_hard)
 
     def tell(self, soft: Quotas) -> None:
         self._tell(soft)

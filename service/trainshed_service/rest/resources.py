@@ -1,4 +1,4 @@
-"""`/v1/nodes`, `/v1/roles`, `/v1/whoami`, `/v1/login-links`: what the installation has, who asks, and a way in."""
+"""`/v1/nodes`, `/v1/whoami`, `/v1/login-links`: what the installation has, who asks, and a way in."""
 
 from __future__ import annotations
 
@@ -28,21 +28,6 @@ async def list_nodes(request: Request, caller: Authenticated) -> Response:
     return JSONResponse(
         {"nodes": await caller.services.database.read(lambda session: read_nodes(session, caller.reach))}
     )
-
-
-@router.get("/v1/roles")
-async def list_roles(request: Request, caller: Authenticated) -> Response:
-    """The roles that a job may be given."""
-    calls.refuse_unknown(request.query_params.multi_items(), [])
-    caller.require("trainshed:ListRoles")
-    identity = caller.services.identity
-
-    def read(session: Session) -> list[dict[str, Any]]:
-        return [
-            {"name": role.name, "arn": role.arn, "createdAt": role.created_at} for role in identity.list_roles(session)
-        ]
-
-    return JSONResponse({"roles": await caller.services.database.read(read)})
 
 
 @router.get("/v1/whoami")
