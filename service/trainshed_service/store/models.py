@@ -211,7 +211,8 @@ class Cluster(Base):
     """Instances held together for one job and then kept warm. `epoch` grows whenever it changes hands.
 
     `match_key` (a hash of `match_fields`) is set where the cluster may become a warm pool. `last_job_id`: the job whose
-    pool it is while it is warm, from `warm_since` to `warm_until`.
+    pool it is while it is warm, from `warm_since` to `warm_until`; `warn_at`: when its end is to be told of, null where
+    that was done.
     """
 
     __tablename__ = "clusters"
@@ -225,6 +226,7 @@ class Cluster(Base):
     last_job_id: Mapped[int | None] = mapped_column(Integer)
     warm_since: Mapped[float | None] = mapped_column(Float)
     warm_until: Mapped[float | None] = mapped_column(Float)
+    warn_at: Mapped[float | None] = mapped_column(Float)
 
     __table_args__ = (_one_of("state", ClusterState), Index("clusters_by_state", "state"))
 
@@ -340,6 +342,38 @@ class Event(Base):
     data: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
 
     __table_args__ = (NEVER_REUSED,)
+
+
+class NotificationTarget(Base):
+    """Somewhere that events are told to. `user_id` null: of everybody; else of this user (`notifications.receivers`).
+
+    `cursor`: all events up to this id are delivered or none of the target's business. `kinds` empty: all.
+    `any_address`: made by an administrator, whose targets may be in private networks.
+    """
+
+    __tablename__ = "notification_targets"
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    user_id: Mapped[int | None] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+    url_sealed: Mapped[bytes] = mapped_column(LargeBinary)
+    shown_url: Mapped[str] = mapped_column(String(512))
+    any_address: Mapped[bool] = mapped_column(Boolean)
+    kinds: Mapped[list[Any]] = mapped_column(JSON)
+    created_at: Mapped[float] = mapped_column(Float)
+    cursor: Mapped[int] = mapped_column(BigInteger)
+    failures: Mapped[int] = mapped_column(Integer, default=0)
+    failing_since: Mapped[float | None] = mapped_column(Float)
+    next_try_at: Mapped[float | None] = mapped_column(Float)
+    last_error: Mapped[str | None] = mapped_column(Text)
+    delivered_at: Mapped[float | None] = mapped_column(Float)
+
+
+class Lease(Base):
+    """Work that one process of the service does at a time: `holder` until `expires_at`, unless it says it again."""
+
+    __tablename__ = "leases"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    holder: Mapped[str] = mapped_column(String(64))
+    expires_at: Mapped[float] = mapped_column(Float)
 
 
 class LogStream(Base):

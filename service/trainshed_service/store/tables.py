@@ -31,6 +31,8 @@ nodes = cast(Table, models.Node.__table__)
 instances = cast(Table, models.Instance.__table__)
 tags = cast(Table, models.Tag.__table__)
 events = cast(Table, models.Event.__table__)
+notification_targets = cast(Table, models.NotificationTarget.__table__)
+leases = cast(Table, models.Lease.__table__)
 
 
 def changed(session: Session, statement: Executable) -> int:
