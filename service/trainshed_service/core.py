@@ -80,9 +80,7 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
         inputs=InputChecks(probe, settings.region),
         account_id=account_id,
         carry_out=nodes.carry_out,
-        schedule=nodes.scheduler.submit,
-        explain=nodes.scheduler.explain,
-        queue_position=nodes.scheduler.queue_position,
+        scheduler=nodes.scheduler,
         admission=Admission(identity, settings.roles),
     )
     nodes.attach(jobs)

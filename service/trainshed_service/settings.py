@@ -44,14 +44,33 @@ class Settings(BaseSettings):
     stand_in_accelerators: int = Field(default=2, description="SM_NUM_GPUS of a type whose accelerators are absent")
     dispatch_deadline_seconds: float = Field(default=600.0, description="an attempt not running by then has failed")
     max_dispatch_attempts: int = Field(default=3, description="starts of one attempt that nodes may reject")
-    max_keep_alive_seconds: int = Field(
-        default=3600, description="the longest keep-alive period of warm pools"
-    )
+    max_keep_alive_seconds: int = Field(default=3600, description="the longest keep-alive period of warm pools")
     max_cluster_life_seconds: float = Field(
         default=28 * 86400.0, description="instances are given back when jobs have held them for so long in a row"
     )
+    pool_warning_seconds: float = Field(
+        default=300.0,
+        ge=0,
+        description="the end of a warm pool is told so long before, at half of a shorter period; 0: not at all",
+    )
+    notify_private_addresses: bool = Field(
+        default=False,
+        description="notification targets of ordinary users may be at loopback, link-local and private addresses",
+    )
+    notify_lease_seconds: float = Field(
+        default=15.0, gt=0, description="another API process delivers notifications when one was silent for so long"
+    )
     stop_grace_seconds: float = Field(default=120.0, description="between SIGTERM and SIGKILL")
     upload_deadline_seconds: float = Field(default=3600.0, description="for the artifacts after the processes ended")
+    usage_half_life_seconds: float = Field(
+        default=7 * 86400.0, gt=0, description="fair shares: what a user has used counts half as much after so long"
+    )
+    reclaim_warm_after_seconds: float | None = Field(
+        default=60.0, ge=0, description="a job waited so long: warm pools that none matches are ended for it; null: never"
+    )
+    scheduler_inputs_megabytes: int = Field(
+        default=32, ge=0, description="the planner's inputs are recorded in the home up to this size; 0: not at all"
+    )
 
     @property
     def resolved_database_url(self) -> str:

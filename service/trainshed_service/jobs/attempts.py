@@ -22,8 +22,7 @@ from trainshed_service.jobs.lifecycle import move_attempt, move_job, set_message
 from trainshed_service.jobs.spec import max_runtime_seconds
 from trainshed_service.jobs.states import AttemptState, Cause, ClusterState, JobState
 from trainshed_service.pools.life import find, open_pool
-from trainshed_service.scheduling.events import JobQueued
-from trainshed_service.scheduling.placement import avoided_nodes
+from trainshed_service.scheduling.loading import load_queued
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, attempts, changed, clusters, instances, jobs, nodes
 from trainshed_worker.protocol import AssignmentReport, EndReason, InstanceFailure, Phase
@@ -308,8 +307,9 @@ def _cleared(session: Session, live: Live, now: float, effects: Effects) -> bool
     )
     if live.job_state is JobState.QUEUED:
         set_message(session, live.job_id, JobState.QUEUED, "Launching requested ML instances", now)
-        avoid = avoided_nodes(session, live.job_id)
-        effects.planner.append(JobQueued.of(live.job_id, live.job_name, live.request, avoid))
+        again = load_queued(session, live.job_id)
+        assert again is not None
+        effects.planner.append(again)
     elif live.job_state is JobState.DELETING:
         effects.remove.append(live.job_id)
     return True

@@ -24,6 +24,7 @@ from trainshed_service.jobs.extended import read_extended
 from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.jobs.lifecycle import first_transition, move_job
 from trainshed_service.jobs.listing import JobPage, JobQuery, list_jobs
+from trainshed_service.jobs.priority import priority_of
 from trainshed_service.jobs.reach import EVERYBODY, Reach
 from trainshed_service.jobs.spec import gang
 from trainshed_service.jobs.states import (
@@ -43,7 +44,7 @@ from trainshed_service.metrics import MetricStore
 from trainshed_service.pools.keep_alive import change_keep_alive, check_keep_alive
 from trainshed_service.pools.match import keep_alive_seconds
 from trainshed_service.quotas.admission import Admission
-from trainshed_service.scheduling.events import JobQueued, PlannerEvent
+from trainshed_service.scheduling.applier import Scheduler
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 from trainshed_service.store.prepared import Prepared
@@ -85,7 +86,7 @@ _NEW_PHASE = Prepared.insert(job_phases, "job_id", "attempt", "host", "phase", "
 
 
 class JobService:
-    """`carry_out` does what follows from a commit; `explain` says why a queued job waits (both of the core)."""
+    """`carry_out` does what follows from a commit; `scheduler` is told of new jobs and says why a queued one waits."""
 
     def __init__(
         self,
@@ -99,9 +100,7 @@ class JobService:
         inputs: InputChecks,
         account_id: str,
         carry_out: Callable[[Effects], None],
-        schedule: Callable[[Sequence[PlannerEvent]], None],
-        explain: Callable[[int], str | None],
-        queue_position: Callable[[int], int | None],
+        scheduler: Scheduler,
         admission: Admission,
     ) -> None:
         self._database = database
@@ -113,9 +112,7 @@ class JobService:
         self._inputs = inputs
         self._account_id = account_id
         self._carry_out = carry_out
-        self._schedule = schedule
-        self._explain = explain
-        self._queue_position = queue_position
+        self._scheduler = scheduler
         self._admission = admission
         self._described = Descriptions()
 
@@ -134,6 +131,7 @@ class JobService:
         submitted = self._clock.now()
         self._check_policy(request)
         name = request["TrainingJobName"]
+        priority = priority_of(request.get("Tags") or [], principal)
         all_notices = [*notices, *await self._inputs.check(request)]
         spec = {member: value for member, value in request.items() if member != "Tags"}
         row = {
@@ -151,7 +149,7 @@ class JobService:
             "final_metrics": [],
             "attempts": 0,
             "version": 0,
-            "priority": 0,
+            "priority": priority,
         }
         now = self._clock.now()
         wanted = request.get("Tags") or []
@@ -185,7 +183,9 @@ class JobService:
                 raise
             raise self._name_taken(name) from error
         self._events.published()
-        self._schedule([JobQueued.of(job_id, name, request)])
+        self._scheduler.submit(
+            [self._scheduler.queued(job_id, name, request, user_id=principal.user_id, priority=priority, queued_at=now)]
+        )
         return str(row["arn"])
 
     async def check_new(self, request: dict[str, Any], principal: Principal) -> list[str]:
@@ -193,6 +193,7 @@ class JobService:
         if await self._is_taken(request["TrainingJobName"]):
             raise self._name_taken(request["TrainingJobName"])
         self._check_policy(request)
+        priority_of(request.get("Tags") or [], principal)
         await self._database.read(lambda session: self._admission.preview(session, principal.user_id, request))
         return await self._inputs.check(request)
 
@@ -208,7 +209,7 @@ class JobService:
     async def describe(self, name: str, reach: Reach = EVERYBODY) -> dict[str, Any]:
         """The members of DescribeTrainingJobResponse; times in epoch seconds."""
         state, job_id, answer = await self._described.read(self._database, name, reach)
-        waiting = self._explain(job_id) if state == JobState.QUEUED else None
+        waiting = self._scheduler.explain(job_id) if state == JobState.QUEUED else None
         if waiting is not None:
             return with_message(answer, waiting)
         if (answer.get("WarmPoolStatus") or {}).get("Status") == PoolStatus.AVAILABLE:
@@ -229,10 +230,11 @@ class JobService:
         found = await self._database.read(lambda session: read_extended(session, name, reach))
         job_id = found.pop("id")
         found["Description"] = await self.describe(name, reach)
-        waiting = self._explain(job_id)
+        waiting = self._scheduler.explain(job_id)
         if waiting is not None:
             found["WaitingReason"] = waiting
-            found["QueuePosition"] = self._queue_position(job_id)
+            found["QueuePosition"] = self._scheduler.queue_position(job_id)
+            found["ProjectedStart"] = self._scheduler.projected_start(job_id)
         return found
 
     async def list(self, query: JobQuery, cursor: Cursor | None = None, reach: Reach = EVERYBODY) -> JobPage:

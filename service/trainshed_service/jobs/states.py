@@ -39,6 +39,7 @@ class Cause(StrEnum):
     NODE_FAULT = "node-fault"
     OUTPUT_ERROR = "output-error"
     RETRY = "retry"
+    CAPACITY = "capacity"
     STOP_REQUESTED = "stop-requested"
     MAX_RUNTIME = "max-runtime"
     STOP_FINISHED = "stop-finished"
@@ -72,6 +73,7 @@ JOB_TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
     (_S.QUEUED, _C.PLACED): _S.PLACED,
     (_S.QUEUED, _C.STOP_REQUESTED): _S.STOPPED,
     (_S.QUEUED, _C.CLIENT_ERROR): _S.FAILED,
+    (_S.QUEUED, _C.CAPACITY): _S.FAILED,
     (_S.PLACED, _C.DOWNLOAD_STARTED): _S.DOWNLOADING,
     (_S.PLACED, _C.GANG_RUNNING): _S.TRAINING,
     (_S.DOWNLOADING, _C.GANG_RUNNING): _S.TRAINING,

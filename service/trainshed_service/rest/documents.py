@@ -31,6 +31,7 @@ _EXTENDED: dict[str, Schema] = {
     "Notices": {"type": "array", "items": {"type": "string"}},
     "WaitingReason": {"type": "string"},
     "QueuePosition": {"type": ["integer", "null"]},
+    "ProjectedStart": {"type": ["number", "null"]},
     "StandIn": {"type": "boolean"},
     "Attempts": {"type": "array", "items": {"type": "object"}},
     "LogStreamNames": {"type": "array", "items": {"type": "string"}},

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainshed_service.jobs.priority import priority_of
 from trainshed_service.jobs.spec import gang
 from trainshed_service.providers import known_type
 from trainshed_service.rest.auth import Caller
 from trainshed_service.sagemaker import validate
 from trainshed_service.sagemaker.operations import require_role
-from trainshed_service.services import Services
 from trainshed_service.wire.errors import ApiError
 
 
@@ -35,11 +35,14 @@ async def dry_run(caller: Caller, request: dict[str, Any]) -> dict[str, Any]:
             refusals.append(_refusal(error))
     if refusals:
         return {"valid": False, "refusals": refusals}
-    return {"valid": True, "refusals": [], "notices": notices, "allocation": _allocation(services, request)}
+    return {"valid": True, "refusals": [], "notices": notices, "allocation": _allocation(caller, request)}
 
 
-def _allocation(services: Services, request: dict[str, Any]) -> dict[str, Any]:
-    nodes, reason = services.nodes.scheduler.preview(request)
+def _allocation(caller: Caller, request: dict[str, Any]) -> dict[str, Any]:
+    principal = caller.principal
+    priority = priority_of(request.get("Tags") or [], principal)
+    found = caller.services.nodes.scheduler.preview(request, principal.user_id, priority)
+    nodes = found.nodes
     hosts = []
     for rank, member in enumerate(gang(request)):
         known = known_type(member.instance_type)
@@ -54,7 +57,14 @@ def _allocation(services: Services, request: dict[str, Any]) -> dict[str, Any]:
                 "nodeId": nodes[rank] if nodes else None,
             }
         )
-    return {"startsNow": nodes is not None, "waitingReason": reason, "hosts": hosts}
+    return {
+        "startsNow": nodes is not None,
+        "warmPool": found.pool,
+        "waitingReason": found.reason,
+        "jobsAhead": found.ahead,
+        "projectedStart": found.projected_start,
+        "hosts": hosts,
+    }
 
 
 def _refusal(error: ApiError) -> dict[str, str]:

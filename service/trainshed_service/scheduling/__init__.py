@@ -20,7 +20,9 @@ from trainshed_service.scheduling.events import (
     Usage,
     Wait,
 )
-from trainshed_service.scheduling.planner import State, explain, restore, step
+from trainshed_service.scheduling.planner import next_wake, restore, step, step_all
+from trainshed_service.scheduling.preview import explain
+from trainshed_service.scheduling.state import Policy, State
 
 __all__ = [
     "Decision",
@@ -32,6 +34,7 @@ __all__ = [
     "NodeTaken",
     "Place",
     "PlannerEvent",
+    "Policy",
     "PoolAvailable",
     "PoolEnded",
     "QuotaRule",
@@ -43,6 +46,8 @@ __all__ = [
     "Usage",
     "Wait",
     "explain",
+    "next_wake",
     "restore",
     "step",
+    "step_all",
 ]

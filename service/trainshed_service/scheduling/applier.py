@@ -1,48 +1,59 @@
-"""The serial applier: feeds the planner events, commits what it decides, and rebuilds its state where it was wrong.
+"""The serial applier: feeds the planner events, carries out what it decides, and rebuilds its state where it was wrong.
 
 Invariants:
 
 * Decisions are committed one after the other, each in one transaction with guarded updates: attempt, cluster, instances
   and node leases appear together or not at all. A decision that no longer holds changes nothing, and the planner's
   state is rebuilt from the database before the next one.
-* It acts on events only (job created, node free, node gone); between events it does nothing.
+* It acts on events (job created, node free, pool available …) and at the times that the planner names; between them it
+  does nothing. Events that came meanwhile are taken together.
+* All that is kept in memory can be lost at any line: rows are the truth. Usage is stored now and then and before a
+  rebuild; a crash forgets at most `_USAGE_SECONDS` of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from trainshed_service.clock import Clock
-from trainshed_service.jobs.lifecycle import set_message
-from trainshed_service.jobs.states import LIVE_ATTEMPT, JobState, NodeState
-from trainshed_service.scheduling.events import (
-    Decision,
-    JobQueued,
-    NodeFree,
-    NodeTaken,
-    Place,
-    PlannerEvent,
-    Wait,
-)
-from trainshed_service.scheduling.placement import Placement, StaleDecision, avoided_nodes, commit_place
-from trainshed_service.scheduling.planner import State, explain, restore, step
+from trainshed_service.jobs.effects import Effects
+from trainshed_service.jobs.lifecycle import move_job, set_message
+from trainshed_service.jobs.states import Cause, ClusterState, JobState
+from trainshed_service.pools.life import end_pool, find
+from trainshed_service.pools.match import match_key
+from trainshed_service.scheduling.events import Decision, GiveUp, JobQueued, Place, PlannerEvent, Reclaim, Tick, Wait
+from trainshed_service.scheduling.history import History
+from trainshed_service.scheduling.loading import load_agent, load_events, store_usage
+from trainshed_service.scheduling.placement import Placement, StaleDecision, commit_place
+from trainshed_service.scheduling.planner import next_wake, restore, step_all
+from trainshed_service.scheduling.preview import Preview, Projection, explain, place, preview, with_start
+from trainshed_service.scheduling.state import Policy, State
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
-from trainshed_service.store.tables import attempts, jobs, nodes
 
 _log = structlog.get_logger(__name__)
 _RETRY_SECONDS = 1.0
+_MOST_AT_ONCE = 1000
+_TELL_SECONDS = 1.0
+_USAGE_SECONDS = 10.0
+_HISTORY_SECONDS = 60.0
+_PROJECTION_SECONDS = 1.0
+_PREVIEWED = 2**62
+"""The id of a job that does not exist: behind all others of its user."""
 
 
 class Scheduler:
-    """`present` names the agents that were heard from since this process started: only their nodes are offered."""
+    """`present` names the agents that were heard from since this process started: only their nodes are offered.
+
+    `placed` and `carry_out` do what follows from commits.
+    """
 
     def __init__(
         self,
@@ -51,36 +62,82 @@ class Scheduler:
         settings: Settings,
         present: Callable[[], set[str]],
         placed: Callable[[Placement], Awaitable[None]],
+        carry_out: Callable[[Effects], None],
     ) -> None:
         self._database = database
         self._clock = clock
         self._settings = settings
         self._present = present
         self._placed = placed
-        self._events: asyncio.Queue[PlannerEvent | None] = asyncio.Queue()
-        self._state = State()
+        self._carry_out = carry_out
+        self._events: asyncio.Queue[PlannerEvent] = asyncio.Queue()
+        self._policy = Policy(settings.usage_half_life_seconds, settings.reclaim_warm_after_seconds)
+        self._state = State(self._policy)
+        self._history = History()
+        self._history_at = float("-inf")
+        self._untold: dict[int, str] = {}
+        self._told_at = float("-inf")
+        self._usage_due: float | None = None
+        self._projection: Projection | None = None
+
+    # -- what others ask -------------------------------------------------------------------------------------------
 
     def submit(self, events: Iterable[PlannerEvent]) -> None:
         """Tell of committed changes, in the order of their commits. Never blocks."""
         for event in events:
             self._events.put_nowait(event)
 
+    def queued(
+        self,
+        job_id: int,
+        name: str,
+        request: dict[str, Any],
+        *,
+        user_id: int | None,
+        priority: int,
+        queued_at: float,
+    ) -> JobQueued:
+        """The event of a job that waits."""
+        return JobQueued.of(
+            job_id,
+            name,
+            request,
+            user_id=user_id,
+            priority=priority,
+            queued_at=queued_at,
+            expected_seconds=self._history.expect(user_id, request),
+            pool_key=match_key(request),
+        )
+
+    async def agent_heard(self, agent_id: str) -> None:
+        """An agent was heard from for the first time since this process started: its nodes may be used."""
+        self.submit(await self._database.read(lambda session: load_agent(session, agent_id, self._history.expect)))
+
     def explain(self, job_id: int) -> str | None:
-        """Why a queued job waits, in words; None where it does not wait."""
-        return explain(self._state, job_id)
+        """Why a queued job waits, in words, with its projected start; None where it does not wait."""
+        words = explain(self._state, job_id)
+        return with_start(words, self.projected_start(job_id)) if words is not None else None
 
     def queue_position(self, job_id: int) -> int | None:
         """How many jobs are ahead; None where the job is not in the queue."""
-        return self._state.queue.position(job_id) if job_id in self._state.queue else None
+        return place(self._state, job_id)
 
-    def preview(self, request: dict[str, Any]) -> tuple[tuple[str, ...] | None, str | None]:
-        """What a job with this request would get if it came now: its nodes by rank, or why it would wait."""
-        job = JobQueued.of(self._state.queue.last_id + 1, "preview", request)
-        state, decisions = step(self._state, job, self._clock.now())
-        for decision in decisions:
-            if isinstance(decision, Place) and decision.job is job:
-                return decision.nodes, None
-        return None, explain(state, job.job_id)
+    def projected_start(self, job_id: int) -> float | None:
+        """When the job is going to start by what is known now (at most a second old); None: that cannot be said."""
+        if job_id not in self._state.queue:
+            return None
+        now = self._clock.now()
+        if self._projection is None or not 0 <= now - self._projection.made_at < _PROJECTION_SECONDS:
+            self._projection = Projection(self._state, now)
+        return self._projection.starts.get(job_id)
+
+    def preview(self, request: dict[str, Any], user_id: int | None = None, priority: int = 0) -> Preview:
+        """What a job with this request would get if it came now, or why it would wait."""
+        now = self._clock.now()
+        job = self.queued(_PREVIEWED, "preview", request, user_id=user_id, priority=priority, queued_at=now)
+        return preview(self._state, job, now)
+
+    # -- the loop --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until cancelled. A database that fails is tried again: nothing is lost, since the rows are the truth."""
@@ -88,69 +145,128 @@ class Scheduler:
         while True:
             try:
                 if rebuild:
-                    await self._rebuild()
-                    rebuild = False
-                event = await self._events.get()
-                if event is None:
+                    rebuild = not await self._rebuild()
                     continue
-                self._state, decisions = step(self._state, event, self._clock.now())
-                rebuild = not await self._apply(decisions)
+                events = await self._next_events()
+                self._state, decisions = step_all(self._state, events, self._clock.now())
+                if not await self._apply(decisions):
+                    rebuild = True
+                await self._keep_up()
             except SQLAlchemyError:
                 _log.exception("scheduler.database_failed", retry_seconds=_RETRY_SECONDS)
                 await asyncio.sleep(_RETRY_SECONDS)
                 rebuild = True
 
-    async def _rebuild(self) -> None:
-        """Load the queue and the nodes anew and decide on them."""
+    async def _next_events(self) -> list[PlannerEvent]:
+        """What came, as soon as anything did; a tick when it is time."""
+        if self._events.empty():
+            pause = self._pause()
+            try:
+                async with asyncio.timeout(pause):
+                    first = await self._events.get()
+            except TimeoutError:
+                return [Tick()]
+            events = [first]
+        else:
+            events = []
+        while len(events) < _MOST_AT_ONCE and not self._events.empty():
+            events.append(self._events.get_nowait())
+        return events
+
+    def _pause(self) -> float | None:
+        times = [next_wake(self._state), self._usage_due, self._told_at + _TELL_SECONDS if self._untold else None]
+        due = min((time for time in times if time is not None), default=None)
+        return max(due - self._clock.now(), 0.001) if due is not None else None
+
+    async def _rebuild(self) -> bool:
+        """Load everything anew and decide on it; False where a decision did not hold."""
+        await self._store_usage()
         present = self._present()
-        loaded = await self._database.read(lambda session: load_events(session, present))
-        self._state, decisions = restore(loaded, self._clock.now())
-        if not await self._apply(decisions):
-            self._events.put_nowait(None)
-            await self._rebuild()
+
+        def load(session: Session) -> list[PlannerEvent]:
+            self._history.load(session)
+            return load_events(session, present, self._history.expect)
+
+        loaded = await self._database.read(load)
+        self._history_at = self._clock.now()
+        self._state, decisions = restore(loaded, self._clock.now(), self._policy)
+        return await self._apply(decisions)
+
+    async def _keep_up(self) -> None:
+        """What is due besides decisions: reasons for those who read rows, usage, how long jobs took."""
+        now = self._clock.now()
+        if self._untold and now >= self._told_at + _TELL_SECONDS:
+            told, self._untold, self._told_at = self._untold, {}, now
+            await self._database.write(partial(_tell, told, now))
+        if self._usage_due is not None and now >= self._usage_due:
+            await self._store_usage()
+        if now >= self._history_at + _HISTORY_SECONDS:
+            self._history_at = now
+            await self._database.read(self._history.load)
+
+    async def _store_usage(self) -> None:
+        shares, at = self._state.shares, max(self._state.now, self._clock.now())
+        self._usage_due = None
+        used = {user: shares.used(user, at) for user in shares.accounts if user is not None}
+        if used:
+            await self._database.write(lambda session: store_usage(session, used, at))
+
+    # -- decisions -------------------------------------------------------------------------------------------------
 
     async def _apply(self, decisions: list[Decision]) -> bool:
-        """Commit each decision; False where one did not hold any more."""
-        now = self._clock.now()
+        """Carry out each decision; False where one did not hold any more."""
         for decision in decisions:
-            if isinstance(decision, Place):
-                place = decision
-                try:
-                    placement = await self._database.write(
-                        lambda session, place=place: commit_place(session, place, now, self._settings)  # type: ignore[misc]
-                    )
-                except (StaleDecision, IntegrityError) as error:
-                    _log.info("scheduler.stale_decision", job=place.job.name, why=str(error))
-                    return False
-                await self._placed(placement)
-            elif isinstance(decision, Wait):
-                wait = decision
-                await self._database.write(
-                    lambda session, wait=wait: set_message(  # type: ignore[misc]
-                        session, wait.job_id, JobState.QUEUED, wait.reason, now
-                    )
-                )
+            now = self._clock.now()
+            match decision:
+                case Place():
+                    if not await self._commit_place(decision, now):
+                        return False
+                case Wait():
+                    self._untold[decision.job_id] = decision.reason
+                case Reclaim():
+                    await self._commit_reclaim(decision, now)
+                case GiveUp():
+                    await self._database.write(partial(_commit_give_up, decision, now))
+                    self._carry_out(Effects())
         return True
 
+    async def _commit_place(self, decision: Place, now: float) -> bool:
+        self._untold.pop(decision.job.job_id, None)
+        try:
+            placement = await self._database.write(lambda session: commit_place(session, decision, now, self._settings))
+        except (StaleDecision, IntegrityError) as error:
+            _log.info("scheduler.stale_decision", job=decision.job.name, why=str(error))
+            return False
+        if self._usage_due is None:
+            self._usage_due = now + _USAGE_SECONDS
+        await self._placed(placement)
+        return True
 
-def load_events(session: Session, present: set[str]) -> list[PlannerEvent]:
-    """The database as events: nodes of present agents, then the queue in order. Jobs whose last attempt is not yet
-    cleared are not in it; they come when it is."""
-    events: list[PlannerEvent] = []
-    for row in session.execute(select(nodes.c.id, nodes.c.agent_id, nodes.c.instance_types, nodes.c.state)):
-        if row.agent_id not in present:
-            continue
-        if row.state == NodeState.FREE:
-            events.append(NodeFree(row.id, frozenset(row.instance_types)))
-        elif row.state in (NodeState.LEASED, NodeState.WARM):
-            events.append(NodeTaken(row.id, frozenset(row.instance_types)))
-    live = select(attempts.c.job_id).where(attempts.c.state.in_([state.value for state in LIVE_ATTEMPT]))
-    queued = session.execute(
-        select(jobs.c.id, jobs.c.name, jobs.c.request, jobs.c.attempts)
-        .where(jobs.c.state == JobState.QUEUED.value, jobs.c.id.not_in(live))
-        .order_by(jobs.c.id)
+    async def _commit_reclaim(self, decision: Reclaim, now: float) -> None:
+        """A pool that somebody took or ended meanwhile is left alone: its own event tells the planner."""
+        effects = await self._database.write(partial(_end_pool, decision, now))
+        self._carry_out(effects)
+
+
+def _tell(told: dict[int, str], now: float, session: Session) -> None:
+    for job_id, reason in told.items():
+        set_message(session, job_id, JobState.QUEUED, reason, now)
+
+
+def _end_pool(decision: Reclaim, now: float, session: Session) -> Effects:
+    kept = find(session, decision.cluster_id)
+    if kept is None or kept.state is not ClusterState.WARM:
+        return Effects()
+    return end_pool(session, kept, now, decision.reason)
+
+
+def _commit_give_up(decision: GiveUp, now: float, session: Session) -> None:
+    move_job(
+        session,
+        decision.job_id,
+        decision.name,
+        JobState.QUEUED,
+        Cause.CAPACITY,
+        now,
+        failure_reason=decision.reason,
     )
-    for row in queued:
-        avoid = avoided_nodes(session, row.id) if row.attempts else frozenset()
-        events.append(JobQueued.of(row.id, row.name, row.request, avoid))
-    return events

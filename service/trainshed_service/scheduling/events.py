@@ -231,6 +231,7 @@ class GiveUp:
     """The job waited for capacity for as long as it wanted to; it is not in the queue any more."""
 
     job_id: int
+    name: str
     reason: str
 
 

@@ -1,184 +1,239 @@
-"""First-come gang placement as a pure function: `step(state, event, now) -> (state, decisions)`.
+"""The planner: `step(state, event, now) -> (state, decisions)`, a function of its arguments and of nothing else.
+
+For speed the state is changed in place and returned; whoever needs an older one restores it. Same events, same times,
+same decisions: nothing here reads a clock, a random number or anything outside.
 
 Invariants:
 
-* A job gets all of its instances in one decision or none; no node is given twice.
-* Jobs are served in the order of their creation. A job that must wait for nodes that are busy holds back those behind
-  it; one that all present nodes together could not hold holds back nobody, and is told what is missing.
-* No I/O and no clock; the same events give the same decisions. A decision is already part of the returned state: the
-  applier either commits it or rebuilds the state from the database.
-* A new job costs the same however many wait: only a change of the nodes, or the end of the waiting of the job at the
-  head, makes the queue be walked.
+* A job gets all of its instances in one decision or none; no node and no pool is given twice.
+* Order: priority, then the user's decayed usage, then age. A job overtakes only where it delays nobody (`walk`); one
+  that a quota or the lack of nodes keeps back holds back nobody.
+* A decision is already part of the returned state: the applier either carries it out or rebuilds the state.
+* An event costs the same however many jobs wait: a new job behind another like it is only put into its place, and a
+  look at the queue ends after a fixed number of jobs.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 
 from trainshed_service.scheduling.events import (
     Decision,
+    GiveUp,
     JobGone,
     JobQueued,
-    Needs,
     NodeFree,
     NodeGone,
     NodeTaken,
-    Place,
     PlannerEvent,
     PoolAvailable,
     PoolEnded,
+    Quotas,
+    Running,
+    Tick,
+    Usage,
     Wait,
 )
-from trainshed_service.scheduling.matching import match, shortfall
-from trainshed_service.scheduling.queue import JobQueue
+from trainshed_service.scheduling.fleet import Holding
+from trainshed_service.scheduling.pooling import match_pools, reclaim
+from trainshed_service.scheduling.state import Policy, State
+from trainshed_service.scheduling.walk import Walk
+from trainshed_service.scheduling.words import reason
+
+CAPACITY_ERROR = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
+)
+_TELL_AGAIN_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class NodeView:
-    node_id: str
-    instance_types: frozenset[str]
-    free: bool
+class _Changes:
+    """What the events of a step touched: components of the nodes, and pool keys."""
 
+    __slots__ = ("components", "everything", "keys")
 
-@dataclass(frozen=True)
-class Outlook:
-    """What the nodes mean for all jobs that need the same instances."""
-
-    now: bool
-    """The free nodes can hold it."""
-    ever: bool
-    """All present nodes together can hold it."""
-    reason: str
-    """E.g. 'Waiting for capacity: needs 4 × ml.c5.xlarge; 1 free, 3 busy'."""
-
-
-@dataclass(frozen=True)
-class State:
-    """Never changed in place. `queue` is ordered by job id. `waits` are the reasons last given (not repeated)."""
-
-    nodes: dict[str, NodeView] = field(default_factory=dict)
-    queue: JobQueue[JobQueued] = field(default_factory=JobQueue)
-    waits: dict[int, str] = field(default_factory=dict)
-    head: int | None = None
-    """The job that waits for busy nodes and holds back those behind it."""
-    outlooks: dict[Needs, Outlook] = field(default_factory=dict, compare=False, repr=False)
-    """What was computed of `nodes` already; a state with other nodes begins with none."""
-
-    def outlook(self, job: JobQueued) -> Outlook:
-        found = self.outlooks.get(job.needs)
-        if found is None:
-            found = self.outlooks[job.needs] = _look(self.nodes, job)
-        return found
-
-    def with_nodes(self, nodes: dict[str, NodeView]) -> State:
-        return replace(self, nodes=nodes, outlooks={})
+    def __init__(self) -> None:
+        self.components: set[int] = set()
+        self.keys: set[str] = set()
+        self.everything = False
 
 
 def step(state: State, event: PlannerEvent, now: float) -> tuple[State, list[Decision]]:
-    """Take in one event and decide. `now` is unused by first-come order and part of the contract for other orders."""
-    del now
-    match event:
-        case JobQueued():
-            if event.job_id in state.queue:
-                return state, []
-            held_back = state.head is not None and event.job_id > state.head
-            state = replace(state, queue=state.queue.with_job(event.job_id, event))
-            return (state, []) if held_back else _decide(state, [event])
-        case JobGone():
-            if event.job_id not in state.queue:
-                return state, []
-            held_back_others = event.job_id == state.head
-            state = _without(state, event.job_id)
-            return _decide(state, state.queue.behind(event.job_id)) if held_back_others else (state, [])
-        case NodeFree() | NodeTaken():
-            view = NodeView(event.node_id, event.instance_types, isinstance(event, NodeFree))
-            if state.nodes.get(event.node_id) == view:
-                return state, []
-            state = state.with_nodes({**state.nodes, event.node_id: view})
-        case NodeGone():
-            if event.node_id not in state.nodes:
-                return state, []
-            state = state.with_nodes({k: v for k, v in state.nodes.items() if k != event.node_id})
-        case _:
-            return state, []
-    return _decide(replace(state, head=None), state.queue.values())
+    """Take in one event and decide. `state` is changed in place and returned."""
+    return step_all(state, (event,), now)
 
 
-def restore(events: Iterable[PlannerEvent], now: float) -> tuple[State, list[Decision]]:
-    """What the steps of nodes that came and jobs that were queued lead to, in one walk of the queue."""
-    del now
-    nodes: dict[str, NodeView] = {}
-    jobs: list[tuple[int, JobQueued]] = []
+def step_all(state: State, events: Iterable[PlannerEvent], now: float) -> tuple[State, list[Decision]]:
+    """Take in events that came together, then decide once."""
+    state.now = max(state.now, now)
+    factor = state.shares.rebase(state.now)
+    if factor is not None:
+        for level in state.queue.levels():
+            level.rescale(factor)
+    changes = _Changes()
     for event in events:
-        match event:
-            case NodeFree() | NodeTaken():
-                nodes[event.node_id] = NodeView(event.node_id, event.instance_types, isinstance(event, NodeFree))
-            case JobQueued():
-                jobs.append((event.job_id, event))
-            case _:
-                pass
-    state = State(nodes=nodes, queue=JobQueue(jobs))
-    return _decide(state, state.queue.values())
-
-
-def explain(state: State, job_id: int) -> str | None:
-    """Why a job waits, computed when somebody asks. None: it is not in the queue."""
-    job = state.queue.get(job_id)
-    if job is None:
-        return None
-    reason = state.outlook(job).reason
-    ahead = state.queue.position(job_id)
-    if ahead == 0:
-        return reason
-    return f"{reason}; {ahead} job{'s' if ahead > 1 else ''} ahead in the queue"
-
-
-def _decide(state: State, jobs: Iterable[JobQueued]) -> tuple[State, list[Decision]]:
-    """Look at `jobs`, of the queue and in its order, until one must wait for nodes that are busy: the new head."""
-    decisions: list[Decision] = []
-    for job in jobs:
-        outlook = state.outlook(job)
-        if outlook.now:
-            chosen = match(job.members, _free(state.nodes), job.avoid)
-            assert chosen is not None  # nodes to avoid are taken last, not refused
-            decisions.append(Place(job, chosen))
-            state = _take(_without(state, job.job_id), chosen)
-        elif outlook.ever:
-            if state.waits.get(job.job_id) != outlook.reason:
-                decisions.append(Wait(job.job_id, outlook.reason))
-                state = replace(state, waits={**state.waits, job.job_id: outlook.reason})
-            return replace(state, head=job.job_id), decisions
+        _take(state, event, changes)
+    decisions = _give_up(state, changes)
+    decisions += _decide(state, changes)
     return state, decisions
 
 
-def _look(nodes: dict[str, NodeView], job: JobQueued) -> Outlook:
-    fleet = {node.node_id: node.instance_types for node in nodes.values()}
-    ever = match(job.members, fleet, frozenset()) is not None
-    now = ever and match(job.members, _free(nodes), frozenset()) is not None
-    needs = " and ".join(f"{count} × {name}" for name, count in job.needs)
-    wanted = frozenset(name for name, _ in job.needs)
-    usable = [node for node in nodes.values() if not node.instance_types or node.instance_types & wanted]
-    free = sum(1 for node in usable if node.free)
-    words = f"Waiting for capacity: needs {needs}; {free} free, {len(usable) - free} busy"
-    if not ever:
-        lacking = shortfall(job.members, fleet)
-        words = f"{words}. More than all present nodes together: the job waits until {lacking} join"
-    return Outlook(now, ever, words)
+def restore(events: Iterable[PlannerEvent], now: float, policy: Policy | None = None) -> tuple[State, list[Decision]]:
+    """The state that these events make (nodes, quotas, usage, what runs, pools, the queue), and what to do in it."""
+    return step_all(State(policy or Policy()), events, now)
 
 
-def _free(nodes: dict[str, NodeView]) -> dict[str, frozenset[str]]:
-    return {node.node_id: node.instance_types for node in nodes.values() if node.free}
+def next_wake(state: State) -> float | None:
+    """When a `Tick` is needed at the latest, if nothing else happens; None: never."""
+    while state.give_ups and state.give_ups[0][1] not in state.queue:
+        heapq.heappop(state.give_ups)
+    times = [*state.reclaims.values(), *(entry[0] for entry in state.give_ups[:1])]
+    return min(times, default=None)
 
 
-def _without(state: State, job_id: int) -> State:
-    waits = state.waits
-    if job_id in waits:
-        waits = {key: reason for key, reason in waits.items() if key != job_id}
-    head = None if state.head == job_id else state.head
-    return replace(state, queue=state.queue.without(job_id), waits=waits, head=head)
+def _take(state: State, event: PlannerEvent, changes: _Changes) -> None:
+    match event:
+        case JobQueued():
+            _queue(state, event, changes)
+        case JobGone():
+            if event.job_id in state.queue:
+                _leave(state, event.job_id, changes)
+        case NodeFree():
+            node = state.fleet.put(event.node_id, event.instance_types)
+            _freed(state, state.release(event.node_id), changes)
+            changes.components.add(node.cls.component)
+        case NodeTaken():
+            node = state.fleet.put(event.node_id, event.instance_types)
+            if node.holding is None:
+                state.take_unknown(event.node_id)
+        case NodeGone():
+            if event.node_id in state.fleet.nodes:
+                changes.components.add(state.fleet.nodes[event.node_id].cls.component)
+                _freed(state, state.release(event.node_id), changes)
+                state.fleet.remove(event.node_id)
+        case Running():
+            if event.job_id in state.queue:
+                _leave(state, event.job_id, changes)
+            changes.components |= state.run(event)
+        case PoolAvailable():
+            changes.components |= state.open_pool(event)
+            changes.keys.add(event.pool_key)
+        case PoolEnded():
+            pool = state.fleet.pools.get(event.cluster_id)
+            if pool is not None:
+                changes.components |= {state.fleet.classes[index].component for index in pool.counts}
+                state.close_pool(pool)
+        case Quotas():
+            state.quotas.replace(event.rules)
+            changes.everything = True
+        case Usage():
+            state.shares.restore(event.user_id, event.instance_seconds, event.at)
+        case Tick():
+            due = {component for component, at in state.reclaims.items() if at <= state.now}
+            for component in due:
+                del state.reclaims[component]
+            changes.components |= due
 
 
-def _take(state: State, chosen: tuple[str, ...]) -> State:
-    taken = {node_id: replace(state.nodes[node_id], free=False) for node_id in chosen}
-    return state.with_nodes({**state.nodes, **taken})
+def _queue(state: State, job: JobQueued, changes: _Changes) -> None:
+    """One behind another like it, or that does not fit what is free, changes nothing for anybody."""
+    if job.job_id in state.queue:
+        return
+    first = state.enqueue(job)
+    if job.pool_key in state.pools_by_key:
+        assert job.pool_key is not None
+        changes.keys.add(job.pool_key)
+    if not first:
+        return
+    waiting = state.queue.jobs[job.job_id]
+    components = waiting.shape.components(state.fleet)
+    if waiting.shape.fits(state.fleet) is not None or not components <= state.heads.keys():
+        changes.components |= components
+    else:
+        # It may be the new head, which is told why it waits; nothing can start by that.
+        order = state.queue.order
+        for component in components:
+            head = state.queue.jobs.get(state.heads[component])
+            warp = state.warp()
+            if head is None or order(job, state.shares, warp) < order(head.job, state.shares, warp):
+                changes.components.add(component)
+
+
+def _leave(state: State, job_id: int, changes: _Changes) -> None:
+    """A job that waited before others no longer does: they may start."""
+    waiting = state.dequeue(job_id)
+    components = waiting.shape.components(state.fleet)
+    changes.components |= components
+
+
+def _freed(state: State, holding: Holding | None, changes: _Changes) -> None:
+    if holding is None:
+        return
+    if state.quotas.rules and holding.kind != "unknown":
+        changes.keys |= state.pools_by_key.keys()
+        if state.quotas.has_wide_rule(holding.user_id, holding.role_arn):
+            changes.everything = True
+
+
+def _give_up(state: State, changes: _Changes) -> list[Decision]:
+    decisions: list[Decision] = []
+    while state.give_ups and state.give_ups[0][0] <= state.now:
+        _, job_id = heapq.heappop(state.give_ups)
+        waiting = state.queue.jobs.get(job_id)
+        if waiting is None or waiting.job.give_up_at is None or waiting.job.give_up_at > state.now:
+            continue
+        if state.quotas.broken(waiting.job.user_id, waiting.job.role_arn, waiting.shape.needs):
+            # Only the time for which it waits for capacity counts: look again later.
+            heapq.heappush(state.give_ups, (state.now + 60.0, job_id))
+            continue
+        _leave(state, job_id, changes)
+        decisions.append(GiveUp(job_id, waiting.job.name, CAPACITY_ERROR))
+    return decisions
+
+
+def _decide(state: State, changes: _Changes) -> list[Decision]:
+    decisions: list[Decision] = []
+    if changes.everything:
+        changes.components |= {cls.component for cls in state.fleet.classes}
+        changes.keys |= state.pools_by_key.keys()
+    if changes.keys:
+        places, kept = match_pools(state, changes.keys)
+        decisions += places
+        changes.components |= kept
+        if places and state.quotas.rules:
+            changes.components |= {cls.component for cls in state.fleet.classes}
+        elif places:
+            changes.components |= {
+                state.fleet.nodes[node_id].cls.component for place in places for node_id in place.nodes[:1]
+            }
+    scope = {state.fleet.classes[component].component for component in changes.components}
+    while scope:
+        walk = Walk(state, scope)
+        done = walk.run()
+        decisions += walk.look.places
+        if done:
+            _note_heads(state, walk, scope, decisions)
+            break
+    return decisions
+
+
+def _note_heads(state: State, walk: Walk, scope: set[int], decisions: list[Decision]) -> None:
+    heads: dict[int, int] = {}
+    for waiting in walk.look.blocked:
+        for component in waiting.shape.components(state.fleet):
+            heads.setdefault(component, waiting.job.job_id)
+    for component in scope:
+        head = heads.get(component)
+        if head is None:
+            state.heads.pop(component, None)
+            continue
+        state.heads[component] = head
+    decisions += reclaim(state, walk.look.blocked, scope)
+    for job_id in dict.fromkeys(heads[component] for component in sorted(scope) if component in heads):
+        waiting = state.queue.jobs[job_id]
+        if waiting.told is not None and state.now < waiting.told_at + _TELL_AGAIN_SECONDS:
+            continue
+        words = reason(state, waiting)
+        if words != waiting.told:
+            waiting.told, waiting.told_at = words, state.now
+            decisions.append(Wait(job_id, words))

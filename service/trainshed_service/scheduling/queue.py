@@ -1,79 +1,270 @@
-"""The jobs that wait, in the order of their ids, as a value that is never changed.
+"""The jobs that wait, indexed so that the next one in order is found without looking at the others.
 
-Invariant: what a queue shows stays as it is for ever; `with_job` and `without` give another one. A job that comes
-behind all others (every new one does) is added in constant time: the new queue shares the storage of this one and sees
-one job more of it. All else copies.
+Order: priority (higher first), then the user's usage (less first), then age (the lower id). A *track* holds the jobs
+that need the same instance types; in it, per priority, users stand in a heap by their usage, and each user's jobs are
+in *lanes*: equal needs, limit and role.
+
+Invariants: keys in a heap are lower bounds (usage only grows), so bringing the top up to date until it stays on top
+gives the true order; adding and removing a job costs the logarithm of their number (plus a shift in a list of ids).
 """
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Iterator
 
-J = TypeVar("J")
+from trainshed_service.scheduling.events import JobQueued, Needs
+from trainshed_service.scheduling.fleet import Fleet
+from trainshed_service.scheduling.matching import Allocation, fit
+from trainshed_service.scheduling.shares import Shares
+
+OrderKey = tuple[int, float, int]
+"""(-priority, usage, job id): the lower comes first."""
 
 
-class JobQueue(Mapping[int, J], Generic[J]):
-    __slots__ = ("_count", "_ids", "_jobs")
+class Shape:
+    """Needs that jobs have in common, with what is computed of the nodes for all of them at once."""
 
-    def __init__(self, jobs: Iterable[tuple[int, J]] = ()) -> None:
-        ordered = sorted(jobs, key=lambda pair: pair[0])
-        self._ids = [job_id for job_id, _ in ordered]
-        self._jobs = [job for _, job in ordered]
-        self._count = len(ordered)
+    __slots__ = ("_classes", "_components", "_ever", "_version", "jobs", "needs", "total", "types")
 
-    def with_job(self, job_id: int, job: J) -> JobQueue[J]:
-        """A queue that has this job too; where it is there already, this very queue."""
-        at = self.position(job_id)
-        if at < self._count and self._ids[at] == job_id:
-            return self
-        if at == self._count == len(self._ids):
-            self._ids.append(job_id)  # behind what this queue sees
-            self._jobs.append(job)
-            return self._view(self._ids, self._jobs)
-        ids, jobs = self._ids[: self._count], self._jobs[: self._count]
-        ids.insert(at, job_id)
-        jobs.insert(at, job)
-        return self._view(ids, jobs)
+    def __init__(self, needs: Needs) -> None:
+        self.needs = needs
+        self.total = sum(count for _, count in needs)
+        self.types = tuple(sorted({name for name, _ in needs}))
+        self.jobs = 0
+        self._version = -1
+        self._ever = False
+        self._classes: frozenset[int] = frozenset()
+        self._components: frozenset[int] = frozenset()
 
-    def without(self, job_id: int) -> JobQueue[J]:
-        """A queue that has not this job; where it is not there, this very queue."""
-        at = self.position(job_id)
-        if at == self._count or self._ids[at] != job_id:
-            return self
-        ids, jobs = self._ids[: self._count], self._jobs[: self._count]
-        del ids[at], jobs[at]
-        return self._view(ids, jobs)
+    def ever(self, fleet: Fleet) -> bool:
+        """Whether all present nodes together could hold it."""
+        self._look(fleet)
+        return self._ever
 
-    def position(self, job_id: int) -> int:
-        """How many jobs with smaller ids are in the queue."""
-        return bisect_left(self._ids, job_id, 0, self._count)
+    def classes(self, fleet: Fleet) -> frozenset[int]:
+        """The classes of nodes that it could use."""
+        self._look(fleet)
+        return self._classes
 
-    def behind(self, job_id: int) -> Iterator[J]:
-        """The jobs with greater ids, in order."""
-        at = bisect_left(self._ids, job_id + 1, 0, self._count)
-        return (self._jobs[index] for index in range(at, self._count))
+    def components(self, fleet: Fleet) -> frozenset[int]:
+        self._look(fleet)
+        return self._components
 
-    @property
-    def last_id(self) -> int:
-        """The greatest id; 0 where the queue is empty."""
-        return self._ids[self._count - 1] if self._count else 0
+    def fits(self, fleet: Fleet) -> Allocation | None:
+        """Where the nodes that are free now can hold it, looking at nothing else."""
+        return fit(self.needs, fleet.free, fleet.accepting)
 
-    def __getitem__(self, job_id: int) -> J:
-        at = self.position(job_id)
-        if at == self._count or self._ids[at] != job_id:
-            raise KeyError(job_id)
-        return self._jobs[at]
+    def _look(self, fleet: Fleet) -> None:
+        if self._version != fleet.version:
+            self._version = fleet.version
+            self._ever = fit(self.needs, fleet.present(), fleet.accepting) is not None
+            self._classes = frozenset(cls for name in self.types for cls in fleet.accepting(name))
+            self._components = fleet.components(self.types)
 
-    def __iter__(self) -> Iterator[int]:
-        return (self._ids[index] for index in range(self._count))
+
+LaneKey = tuple[Shape, float, str]
+"""Needs, maximum runtime, role."""
+
+
+class Entry:
+    """The jobs of one user in one track at one priority."""
+
+    __slots__ = ("ids", "lanes", "serial", "user_id")
+
+    def __init__(self, user_id: int | None) -> None:
+        self.user_id = user_id
+        self.ids: list[int] = []
+        self.lanes: dict[LaneKey, list[int]] = {}
+        self.serial = -1
+
+
+class Level:
+    """One priority of a track: its users in the order of their usage."""
+
+    __slots__ = ("_heap", "_serial", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[int | None, Entry] = {}
+        self._heap: list[tuple[float, int, int, Entry]] = []
+        self._serial = 0
+
+    def push(self, entry: Entry, shares: Shares, warp: float) -> None:
+        """The entry's place in the order is this one from now on."""
+        self._serial += 1
+        entry.serial = self._serial
+        heapq.heappush(self._heap, (shares.key(entry.user_id, warp), entry.ids[0], self._serial, entry))
+
+    def top(self, shares: Shares, warp: float) -> tuple[float, int, Entry] | None:
+        """The first user's usage and oldest job."""
+        heap = self._heap
+        while heap:
+            stored, head, serial, entry = heap[0]
+            if serial != entry.serial or not entry.ids:
+                heapq.heappop(heap)
+                continue
+            key = shares.key(entry.user_id, warp)
+            if key > stored or entry.ids[0] != head:
+                heapq.heapreplace(heap, (max(key, stored), entry.ids[0], serial, entry))
+                continue
+            return stored, head, entry
+        return None
+
+    def pop(self) -> None:
+        """Take the top out, to be pushed again."""
+        heapq.heappop(self._heap)
+
+    def rescale(self, factor: float) -> None:
+        self._heap = [(key * factor, head, serial, entry) for key, head, serial, entry in self._heap]
+        heapq.heapify(self._heap)
+
+
+class Track:
+    __slots__ = ("levels", "shapes", "types")
+
+    def __init__(self, types: tuple[str, ...]) -> None:
+        self.types = types
+        self.levels: dict[int, Level] = {}
+
+
+class Waiting:
+    """A job in the queue."""
+
+    __slots__ = ("job", "shape", "told", "told_at")
+
+    def __init__(self, job: JobQueued, shape: Shape) -> None:
+        self.job = job
+        self.shape = shape
+        self.told: str | None = None
+        self.told_at = 0.0
+
+
+class Queue:
+    def __init__(self) -> None:
+        self.jobs: dict[int, Waiting] = {}
+        self.tracks: dict[tuple[str, ...], Track] = {}
+        self.by_pool_key: dict[str, dict[tuple[int, int | None], list[int]]] = {}
+        """Pool key → (priority, user) → ids."""
+        self._shapes: dict[Needs, Shape] = {}
+        self._ranks: dict[int, dict[int | None, list[int]]] = {}
+        """Priority → user → ids."""
+        self._counts: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.jobs)
 
-    @staticmethod
-    def _view(ids: list[int], jobs: list[J]) -> JobQueue[J]:
-        queue: JobQueue[J] = JobQueue.__new__(JobQueue)
-        queue._ids, queue._jobs, queue._count = ids, jobs, len(ids)
-        return queue
+    def __contains__(self, job_id: int) -> bool:
+        return job_id in self.jobs
+
+    def shape(self, needs: Needs) -> Shape:
+        found = self._shapes.get(needs)
+        return found if found is not None else Shape(needs)
+
+    def add(self, job: JobQueued, shares: Shares, warp: float) -> bool:
+        """Put a job in; whether nothing like it (same user, priority, needs, limit and role) waits before it."""
+        shape = self._shapes.setdefault(job.needs, self.shape(job.needs))
+        shape.jobs += 1
+        self.jobs[job.job_id] = Waiting(job, shape)
+        track = self.tracks.get(shape.types)
+        if track is None:
+            track = self.tracks[shape.types] = Track(shape.types)
+        level = track.levels.get(job.priority)
+        if level is None:
+            level = track.levels[job.priority] = Level()
+        entry = level.entries.get(job.user_id)
+        if entry is None:
+            entry = level.entries[job.user_id] = Entry(job.user_id)
+        lane = entry.lanes.setdefault((shape, job.max_runtime_seconds, job.role_arn), [])
+        _insert(lane, job.job_id)
+        _insert(entry.ids, job.job_id)
+        if entry.ids[0] == job.job_id:
+            level.push(entry, shares, warp)
+        _insert(self._ranks.setdefault(job.priority, {}).setdefault(job.user_id, []), job.job_id)
+        self._counts[job.priority] = self._counts.get(job.priority, 0) + 1
+        if job.pool_key is not None:
+            groups = self.by_pool_key.setdefault(job.pool_key, {})
+            _insert(groups.setdefault((job.priority, job.user_id), []), job.job_id)
+        return lane[0] == job.job_id
+
+    def remove(self, job_id: int) -> Waiting:
+        waiting = self.jobs.pop(job_id)
+        job, shape = waiting.job, waiting.shape
+        shape.jobs -= 1
+        if not shape.jobs:
+            del self._shapes[shape.needs]
+        track = self.tracks[shape.types]
+        level = track.levels[job.priority]
+        entry = level.entries[job.user_id]
+        lane_key = (shape, job.max_runtime_seconds, job.role_arn)
+        if _remove(entry.lanes[lane_key], job_id):
+            del entry.lanes[lane_key]
+        if _remove(entry.ids, job_id):
+            del level.entries[job.user_id]
+            if not level.entries:
+                del track.levels[job.priority]
+                if not track.levels:
+                    del self.tracks[shape.types]
+        users = self._ranks[job.priority]
+        if _remove(users[job.user_id], job_id):
+            del users[job.user_id]
+        self._counts[job.priority] -= 1
+        if not self._counts[job.priority]:
+            del self._counts[job.priority], self._ranks[job.priority]
+        if job.pool_key is not None:
+            groups = self.by_pool_key[job.pool_key]
+            if _remove(groups[job.priority, job.user_id], job_id):
+                del groups[job.priority, job.user_id]
+                if not groups:
+                    del self.by_pool_key[job.pool_key]
+        return waiting
+
+    def order(self, job: JobQueued, shares: Shares, warp: float) -> OrderKey:
+        return (-job.priority, shares.key(job.user_id, warp), job.job_id)
+
+    def ahead(self, job_id: int, shares: Shares, warp: float) -> int:
+        """How many jobs come before this one."""
+        job = self.jobs[job_id].job
+        own = shares.key(job.user_id, warp)
+        ahead = sum(count for priority, count in self._counts.items() if priority > job.priority)
+        for user, ids in self._ranks[job.priority].items():
+            key = shares.key(user, warp)
+            if key < own:
+                ahead += len(ids)
+            elif key == own:
+                ahead += bisect_left(ids, job_id)
+        return ahead
+
+    def for_pool(self, pool_key: str, shares: Shares, warp: float) -> list[int]:
+        """The first waiting job of each user and priority that a pool with this key can run, in order."""
+        groups = self.by_pool_key.get(pool_key, {})
+        first = [(-priority, shares.key(user, warp), ids[0]) for (priority, user), ids in groups.items()]
+        first.sort()
+        return [job_id for _, _, job_id in first]
+
+    def first_ids(self, most: int) -> list[int]:
+        """The first `most` jobs of each priority and user (where more wait, of the highest priorities only)."""
+        found: list[int] = []
+        for priority in sorted(self._ranks, reverse=True):
+            for ids in self._ranks[priority].values():
+                found += ids[:most]
+            if len(found) >= most:
+                break
+        return found
+
+    def levels(self) -> Iterator[Level]:
+        for track in self.tracks.values():
+            yield from track.levels.values()
+
+
+def _insert(ids: list[int], job_id: int) -> None:
+    if not ids or ids[-1] < job_id:
+        ids.append(job_id)
+    else:
+        ids.insert(bisect_left(ids, job_id), job_id)
+
+
+def _remove(ids: list[int], job_id: int) -> bool:
+    """True: none is left."""
+    del ids[bisect_left(ids, job_id)]
+    return not ids
