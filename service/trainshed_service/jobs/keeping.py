@@ -15,6 +15,7 @@ from trainshed_service.jobs.attempts import Live
 from trainshed_service.jobs.states import TERMINAL, JobState, PoolStatus
 from trainshed_service.pools.life import keep, show
 from trainshed_service.pools.match import keep_alive_seconds, may_keep_warm
+from trainshed_service.pools.warning import set_warning
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import jobs
 from trainshed_worker.protocol import FailureCause, InstanceFailure
@@ -35,6 +36,7 @@ def keep_cluster(session: Session, live: Live, failure: InstanceFailure | None, 
     elif not keep(session, live.cluster_id, live.job_id, seconds, now, settings.max_cluster_life_seconds):
         why = f"they were held for {settings.max_cluster_life_seconds:g} s, the longest that is allowed"
     else:
+        set_warning(session, live.cluster_id, now, settings.pool_warning_seconds)
         return
     show(session, live.job_id, PoolStatus.TERMINATED, pool_retained_seconds=0)
     record(session, now, "pool.not_kept", f"job/{live.job_name}", f"The job's instances are not kept warm: {why}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.events import record
@@ -29,6 +29,18 @@ from trainshed_service.jobs.states import (
 from trainshed_service.store.prepared import Prepared
 from trainshed_service.store.tables import attempts, changed, job_phases, job_transitions, jobs
 
+_END = Prepared(
+    select(
+        jobs.c.arn,
+        jobs.c.user_id,
+        jobs.c.created_at,
+        jobs.c.training_started_at,
+        jobs.c.training_ended_at,
+        jobs.c.modified_at,
+        jobs.c.instance_count,
+        jobs.c.request["ResourceConfig"],
+    ).where(jobs.c.id == bindparam("id"))
+)
 _FIRST_TRANSITION = Prepared.insert(job_transitions, "job_id", "seq", "status", "message", "started_at")
 
 
@@ -86,8 +98,25 @@ def move_job(
     data: dict[str, Any] = {"state": target.value, "status": words.status, "secondaryStatus": secondary}
     if values.get("failure_reason"):
         data["failureReason"] = values["failure_reason"]
+    if target in TERMINAL:
+        data |= _told_of_end(session, job_id)
     record(session, now, f"job.{target.value}", f"job/{name}", message, data)
     return target
+
+
+def _told_of_end(session: Session, job_id: int) -> dict[str, Any]:
+    """What the event of a job's end says besides: enough to tell of it when the job was deleted meanwhile."""
+    (row,) = _END.run(session, {"id": job_id})
+    arn, user_id, created_at, started_at, ended_at, modified_at, instance_count, resources = row
+    return {
+        "jobId": job_id,
+        "jobArn": arn,
+        "userId": user_id,
+        "instanceType": (resources or {}).get("InstanceType"),
+        "instanceCount": instance_count,
+        "keepAliveSeconds": (resources or {}).get("KeepAlivePeriodInSeconds") or 0,
+        "wallSeconds": round(max(0.0, (ended_at or modified_at) - (started_at or created_at)), 3),
+    }
 
 
 def set_message(session: Session, job_id: int, state: JobState, message: str, now: float) -> bool:

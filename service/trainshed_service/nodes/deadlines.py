@@ -19,6 +19,7 @@ from trainshed_service.jobs.spec import max_runtime_seconds
 from trainshed_service.jobs.states import AttemptState, JobState, NodeState
 from trainshed_service.nodes.losing import lose_silent_agents
 from trainshed_service.pools.life import end_expired, next_expiry
+from trainshed_service.pools.warning import next_warning, warn
 from trainshed_service.scheduling.events import NodeGone
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, attempts, changed, instances, meta, nodes
@@ -83,6 +84,7 @@ def look(session: Session, now: float, settings: Settings) -> Due:
     due = Due()
     due.effects.add(lose_silent_agents(session, now, settings))
     due.effects.add(end_expired(session, now))
+    warn(session, now)
     late = session.scalars(
         select(attempts.c.id)
         .where(attempts.c.state.in_(_LIVE), attempts.c.deadline_at <= now)
@@ -105,7 +107,8 @@ def _next_at(session: Session, now: float) -> float | None:
     deadlines = session.scalar(
         select(func.min(attempts.c.deadline_at)).where(attempts.c.state.in_(_LIVE), attempts.c.deadline_at > now)
     )
-    times = [value for value in (leases, deadlines, next_expiry(session)) if value is not None]
+    pools = (next_expiry(session), next_warning(session))
+    times = [value for value in (leases, deadlines, *pools) if value is not None]
     return min(times, default=None)
 
 

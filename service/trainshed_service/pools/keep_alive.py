@@ -15,6 +15,7 @@ from trainshed_service.events import record
 from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.states import TERMINAL, ClusterState, JobState, PoolStatus
 from trainshed_service.pools.life import available, end_pool, find
+from trainshed_service.pools.warning import set_warning
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import clusters, jobs, nodes
 from trainshed_service.wire.constraints import Violation, describe
@@ -51,6 +52,7 @@ def change_keep_alive(session: Session, job: Any, seconds: int, now: float, sett
         return end_pool(session, kept, now, "its keep-alive period was set to 0")
     until = min(now + seconds, cluster.created_at + settings.max_cluster_life_seconds)
     session.execute(update(clusters).where(clusters.c.id == kept.cluster_id).values(warm_until=until))
+    set_warning(session, kept.cluster_id, now, settings.pool_warning_seconds)
     message = f"The job's instances are kept warm for another {until - now:.0f} s"
     record(session, now, "pool.updated", f"job/{job.name}", message, {"until": until, "clusterId": kept.cluster_id})
     changed_pool = find(session, kept.cluster_id)

@@ -26,6 +26,8 @@ from trainshed_service.jobs.states import ClusterState, NodeState, PoolStatus
 from trainshed_service.scheduling.events import NodeFree, PoolAvailable, PoolEnded
 from trainshed_service.store.tables import changed, clusters, jobs, nodes
 
+_NOT_WARM = {"warm_since": None, "warm_until": None, "warn_at": None}
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -102,16 +104,16 @@ def open_pool(session: Session, kept: Kept, now: float) -> Effects:
     if count != 1:
         return Effects()
     show(session, kept.job_id, PoolStatus.AVAILABLE)
-    name, user_id = _job(session, kept.job_id)
+    name, data = told_of(session, kept)
     record(
         session,
         now,
         "pool.available",
         f"job/{name}",
-        f"The job's {_instances(kept)} are kept warm for {kept.until - now:.0f} s",
-        {"until": kept.until, "clusterId": kept.cluster_id},
+        f"The job's {instances_of(kept)} are kept warm for {kept.until - now:.0f} s",
+        {**data, "until": kept.until},
     )
-    return Effects(planner=[available(kept, user_id, warm)])
+    return Effects(planner=[available(kept, data["userId"], warm)])
 
 
 def available(kept: Kept, user_id: int | None, node_ids: list[str]) -> PoolAvailable:
@@ -137,20 +139,20 @@ def take(session: Session, cluster_id: str, job_name: str, epoch: int, now: floa
         session,
         update(clusters)
         .where(clusters.c.id == cluster_id, clusters.c.state == ClusterState.WARM.value)
-        .values(state=ClusterState.HELD.value, epoch=epoch, last_job_id=None, warm_since=None, warm_until=None),
+        .values(state=ClusterState.HELD.value, epoch=epoch, last_job_id=None, **_NOT_WARM),
     )
     if count != 1:
         return False
     seconds = round(now - kept.since)
     show(session, kept.job_id, PoolStatus.REUSED, pool_reused_by=job_name, pool_retained_seconds=seconds)
-    name, _ = _job(session, kept.job_id)
+    name, data = told_of(session, kept)
     record(
         session,
         now,
         "pool.reused",
         f"job/{name}",
-        f"The job's warm {_instances(kept)} were taken by job {job_name} after {seconds} s",
-        {"reusedBy": job_name, "clusterId": cluster_id},
+        f"The job's warm {instances_of(kept)} were taken by job {job_name} after {seconds} s",
+        {**data, "reusedBy": job_name},
     )
     return True
 
@@ -159,7 +161,7 @@ def end_pool(session: Session, kept: Kept, now: float, why: str) -> Effects:
     """Give the nodes of a kept cluster back. Does nothing where somebody else was faster."""
     effects = Effects()
     gone = kept.state is ClusterState.WARM
-    values: dict[str, Any] = {"warm_until": None, "warm_since": None}
+    values: dict[str, Any] = dict(_NOT_WARM)
     if gone:
         values |= {"state": ClusterState.GONE.value, "released_at": now}
     count = changed(
@@ -192,9 +194,9 @@ def end_pool(session: Session, kept: Kept, now: float, why: str) -> Effects:
         effects.wake.add(row.agent_id)
     seconds = max(0, round(now - kept.since))
     show(session, kept.job_id, PoolStatus.TERMINATED, pool_retained_seconds=seconds)
-    name, _ = _job(session, kept.job_id)
-    message = f"The job's warm {_instances(kept)} were given back after {seconds} s: {why}"
-    record(session, now, "pool.ended", f"job/{name}", message, {"why": why, "clusterId": kept.cluster_id})
+    name, data = told_of(session, kept)
+    message = f"The job's warm {instances_of(kept)} were given back after {seconds} s: {why}"
+    record(session, now, "pool.ended", f"job/{name}", message, {**data, "why": why, "keptSeconds": seconds})
     return effects
 
 
@@ -228,10 +230,22 @@ def next_expiry(session: Session) -> float | None:
     )
 
 
-def _job(session: Session, job_id: int) -> tuple[str, int | None]:
-    row = session.execute(select(jobs.c.name, jobs.c.user_id).where(jobs.c.id == job_id)).first()
-    return (row.name, row.user_id) if row is not None else (f"number {job_id}, deleted since", None)
+def told_of(session: Session, kept: Kept) -> tuple[str, dict[str, Any]]:
+    """Name of the job whose pool it is, and what every event of a pool says: enough to tell of it to those who may know
+    when the job is deleted."""
+    row = session.execute(select(jobs.c.name, jobs.c.arn, jobs.c.user_id).where(jobs.c.id == kept.job_id)).first()
+    data = {
+        "clusterId": kept.cluster_id,
+        "jobId": kept.job_id,
+        "jobArn": row.arn if row is not None else None,
+        "userId": row.user_id if row is not None else None,
+        "roleArn": kept.match_fields["RoleArn"],
+        "instanceType": kept.match_fields["ResourceConfig.InstanceType"],
+        "instanceCount": kept.match_fields["ResourceConfig.InstanceCount"],
+    }
+    return (row.name if row is not None else f"number {kept.job_id}, deleted since"), data
 
 
-def _instances(kept: Kept) -> str:
+def instances_of(kept: Kept) -> str:
+    """As people say it: 4 × ml.c5.xlarge."""
     return f"{kept.match_fields['ResourceConfig.InstanceCount']} × {kept.match_fields['ResourceConfig.InstanceType']}"
