@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from trainshed_worker.sandbox import cgroups, control, plain, procs
-from trainshed_worker.sandbox.spawn import spawn
+from trainshed_worker.sandbox.spawn import Parent, spawn
 from trainshed_worker.sandbox.spec import (
     ExitRecord,
     InstanceState,
@@ -136,10 +136,11 @@ class InstanceHandle:
         return prove_empty(self.directory, timeout)
 
 
-def start(spec: SandboxSpec) -> InstanceHandle:
-    """Start the instance; return when its processes have been started. Idempotent: a folder whose instance has already
-    been started gives its handle. Raises SandboxError where the sandbox cannot be made; the folder then holds an exit
-    record with reason "sandbox-failed" (and is empty of processes), except where even the supervisor did not start."""
+def start(spec: SandboxSpec, parent: Parent | None = None) -> InstanceHandle:
+    """Start the instance; return when its processes have been started. `parent` is a preloaded process that may be
+    forked for them. Idempotent: a folder whose instance has already been started gives its handle. Raises SandboxError
+    where the sandbox cannot be made; the folder then holds an exit record with reason "sandbox-failed" (and is empty of
+    processes), except where even the supervisor did not start."""
     found = attach(spec.directory)
     if found is not None:
         return found
@@ -149,7 +150,7 @@ def start(spec: SandboxSpec) -> InstanceHandle:
         spec = replace(spec, instance_id=secrets.token_hex(8))
     spec.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(spec.path / SPEC_FILE, spec.to_json())
-    answer = spawn("supervisor", spec.path, "supervisor.log")
+    answer = spawn("supervisor", spec.path, "supervisor.log", parent)
     if answer.get("already"):
         return _await_state(spec.path)
     return InstanceHandle(spec.path)

@@ -3,8 +3,8 @@
 Invariant: it lives exactly as long as it is useful. When the supervisor is gone (the control socket ends) or the last
 command has ended it exits, and the kernel ends whatever else lives in the PID namespace. It never waits for the job.
 
-Messages, one JSON object per packet. To the supervisor: {"ready": [pid, …]}, {"failed": text}, {"exit": index,
-"status": n}. From it: {"go": true}, {"signal": n}.
+Messages, one JSON object per packet. To the supervisor: {"ready": [pid, …], "fresh": [text, …]}, {"failed":
+text}, {"exit": index, "status": n}. From it: {"go": true}, {"signal": n}.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from trainshed_worker.sandbox import container, plain, privileges, procs
+from trainshed_worker.sandbox import container, continuation, plain, privileges, procs
 from trainshed_worker.sandbox.spec import Command, SandboxError, SandboxSpec
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -38,18 +38,23 @@ class InitPlan:
 
 
 def run(plan: InitPlan) -> NoReturn:
-    """Body of the forked child; never returns."""
+    """Body of the forked child; never returns. Only in a grandchild that is to go on in this interpreter,
+    `continuation.Script` passes."""
     status = 1
     try:
         privileges.die_with_parent()
         procs.close_all_but([plan.control.fileno(), *plan.outputs])
         if "go" in _receive(plan.control):
             _build(plan)
-            status = _supervise(plan, _start_all(plan))
+            fresh = [continuation.why_fresh(command, plan.spec.isolation) for command in plan.spec.commands]
+            status = _supervise(plan, _start_all(plan, fresh), fresh)
+    except continuation.Script:
+        raise
     except (OSError, SandboxError) as error:
         _send(plan.control, {"failed": str(error) or repr(error)})
-    finally:
-        os._exit(status)
+    except BaseException as error:  # noqa: BLE001 (the last frame of a process: the supervisor writes it down)
+        _send(plan.control, {"failed": f"the sandbox's first process failed: {error!r}"})
+    os._exit(status)
 
 
 def _build(plan: InitPlan) -> None:
@@ -62,7 +67,7 @@ def _build(plan: InitPlan) -> None:
         privileges.drop(plan.uid, plan.user_namespace)
 
 
-def _start_all(plan: InitPlan) -> dict[int, int]:
+def _start_all(plan: InitPlan, fresh: list[str]) -> dict[int, int]:
     """Start every command; returns pid → index. A command that cannot be run is a child that exits 126 or 127."""
     for number in range(1, signal.NSIG):
         with contextlib.suppress(OSError, ValueError):
@@ -71,14 +76,14 @@ def _start_all(plan: InitPlan) -> dict[int, int]:
     for index, command in enumerate(plan.spec.commands):
         pid = os.fork()
         if pid == 0:
-            _become(plan, command, plan.outputs[index])
+            _become(plan, command, plan.outputs[index], goes_on=not fresh[index])
         children[pid] = index
     for descriptor in plan.outputs:
         os.close(descriptor)
     return children
 
 
-def _become(plan: InitPlan, command: Command, output: int) -> NoReturn:
+def _become(plan: InitPlan, command: Command, output: int, *, goes_on: bool) -> NoReturn:
     try:
         os.setsid()
         privileges.die_with_parent()
@@ -91,6 +96,9 @@ def _become(plan: InitPlan, command: Command, output: int) -> NoReturn:
         os.dup2(output if command.pty else null, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        if goes_on:  # whoever catches it closes the descriptors: those of objects on the way are closed as they go
+            os.chdir(command.cwd)
+            raise continuation.Script(command)
         os.closerange(3, 1024)
         environment = dict(command.env)
         if plan.spec.isolation == "none":
@@ -102,17 +110,20 @@ def _become(plan: InitPlan, command: Command, output: int) -> NoReturn:
         what = command.cwd if error.filename == command.cwd else command.argv[0]
         os.write(2, f"trainshed: cannot run {what!r}: {error.strerror}\n".encode())
         os._exit(NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE)
-    finally:
+    except continuation.Script:
+        raise
+    except BaseException as error:  # noqa: BLE001 (a child must never go on as init)
+        os.write(2, f"trainshed: cannot run {command.argv[0]!r}: {error!r}\n".encode())
         os._exit(NOT_EXECUTABLE)
 
 
-def _supervise(plan: InitPlan, children: dict[int, int]) -> int:
+def _supervise(plan: InitPlan, children: dict[int, int], fresh: list[str]) -> int:
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     os.set_blocking(write_end, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    _send(plan.control, {"ready": list(children)})
+    _send(plan.control, {"ready": list(children), "fresh": fresh})
     poller = select.poll()
     poller.register(read_end, select.POLLIN)
     poller.register(plan.control.fileno(), select.POLLIN)

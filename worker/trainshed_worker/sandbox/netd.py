@@ -36,7 +36,7 @@ from trainshed_worker.sandbox.netplan import (
     NetPlan,
 )
 from trainshed_worker.sandbox.network import PLAN_FILE, STATE_FILE, TOKENS_FILE, NetdState
-from trainshed_worker.sandbox.spawn import detach, report
+from trainshed_worker.sandbox.spawn import report
 from trainshed_worker.sandbox.spec import SandboxError, read_json, write_atomic
 
 FOLDER_CHECK_SECONDS = 1.0
@@ -187,7 +187,6 @@ async def serve(directory: Path, plans: Plans, holder: Holder) -> None:
 
 
 def main(folder: str, ready_fd: int) -> int:
-    detach()
     os.umask(0o077)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two descriptors for each connection

@@ -12,7 +12,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from trainshed_worker.sandbox.procs import wait_readable
 from trainshed_worker.sandbox.spec import SandboxError
@@ -38,18 +38,29 @@ def warm_up() -> None:
         _ensure_zygote()
 
 
-def spawn(module: Literal["supervisor", "netd"], directory: Path, log_name: str) -> dict[str, Any]:
+class Parent(Protocol):
+    """A process other than the zygote that can be forked for a supervisor (`preload`)."""
+
+    def ask(self, message: bytes, descriptors: list[int]) -> bool:
+        """Hand it the request; False where it does not live any more and so has forked nothing that would answer."""
+
+
+def spawn(
+    module: Literal["supervisor", "netd"], directory: Path, log_name: str, parent: Parent | None = None
+) -> dict[str, Any]:
     """Run `main` of that module for `directory`, detached, and return the object that it reports.
 
-    Raises SandboxError with the process's own words where it failed.
+    `parent` is forked for it if it can be, else the zygote. Raises SandboxError with the process's own words where it
+    failed.
     """
     message = json.dumps({"module": module, "directory": str(directory.absolute())}).encode()
-    for _ in range(2):  # a zygote that was killed is replaced once
+    # a parent that does not answer gives way to the zygote, and a zygote that was killed is replaced once
+    for ask in ([parent.ask] if parent is not None else []) + [_ask, _ask]:
         read_end, write_end = os.pipe()
         log = os.open(directory / log_name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             try:
-                forked = _ask(message, [write_end, log])
+                forked = ask(message, [write_end, log])
             finally:
                 os.close(write_end)
                 os.close(log)
@@ -121,12 +132,6 @@ def _read_answer(read_end: int, log: Path) -> dict[str, Any] | None:
     if "error" in answer:
         raise SandboxError(str(answer["error"]))
     return answer
-
-
-def detach() -> None:
-    """In the started process: fork once more, so that the starter has nothing to reap later."""
-    if os.fork():
-        os._exit(0)
 
 
 def report(write_end: int, answer: dict[str, Any]) -> None:

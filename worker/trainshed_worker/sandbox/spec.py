@@ -42,7 +42,8 @@ class Command:
     """One process of the instance. All commands of a spec start together; the first failure ends the others.
 
     `tag` names it in the exit record (e.g. its local rank), `stream` is the host (`algo-N`) whose log stream shows its
-    lines, `prefix` is put before each line, `pty` gives it a terminal instead of a pipe.
+    lines, `prefix` is put before each line, `pty` gives it a terminal instead of a pipe. `fresh` says why it must be a
+    program of its own; where it is empty, `python script.py …` may go on in a preloaded parent's fork instead.
     """
 
     argv: list[str]
@@ -52,6 +53,7 @@ class Command:
     stream: str = "algo-1"
     prefix: str = ""
     pty: bool = False
+    fresh: str = "it is not a training script"
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,8 @@ class InstanceState:
     notices: list[str] = field(default_factory=list)
     pids: dict[str, int] = field(default_factory=dict)
     instance_id: str = ""
+    fresh: dict[str, str] = field(default_factory=dict)
+    """By command tag: why it was executed as a program of its own; empty where a preloaded parent was forked for it."""
 
 
 @dataclass(frozen=True)

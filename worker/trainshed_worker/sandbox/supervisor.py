@@ -27,7 +27,7 @@ from trainshed_worker.sandbox import cgroups, container, control, init, plain, p
 from trainshed_worker.sandbox.endings import Endings
 from trainshed_worker.sandbox.network import ClusterNetwork
 from trainshed_worker.sandbox.output import COALESCE, Outputs
-from trainshed_worker.sandbox.spawn import detach, report
+from trainshed_worker.sandbox.spawn import report
 from trainshed_worker.sandbox.spec import (
     ExitRecord,
     InstanceState,
@@ -131,8 +131,10 @@ class Supervisor:
         self.channel.settimeout(None)
         if "ready" not in message:
             raise SandboxError(message.get("failed") or "the sandbox's first process ended before the commands started")
-        pids = {command.tag: pid for command, pid in zip(self.spec.commands, message["ready"], strict=True)}
-        self._change(phase="running", started_at=time.time(), pids=pids)
+        tags = [command.tag for command in self.spec.commands]
+        pids = dict(zip(tags, message["ready"], strict=True))
+        fresh = dict(zip(tags, message["fresh"], strict=True))
+        self._change(phase="running", started_at=time.time(), pids=pids, fresh=fresh)
 
     def run(self) -> None:
         """Until init has ended."""
@@ -286,7 +288,6 @@ def _machine_oom_kills() -> int:
 
 
 def main(directory: str, ready_fd: int) -> int:
-    detach()
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     path = Path(directory)

@@ -16,7 +16,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from trainshed_worker.sandbox import netd, procs, supervisor, syscalls
+from trainshed_worker.sandbox import continuation, netd, procs, supervisor, syscalls
 
 _MAINS = {"supervisor": supervisor.main, "netd": netd.main}
 _MAX_REQUEST = 65536
@@ -25,20 +25,22 @@ _MAX_REQUEST = 65536
 def serve(channel: socket.socket) -> None:
     """Requests are {"module": …, "directory": …} with two descriptors: the sign of readiness, the log.
 
-    Each is answered by a byte once it is forked.
+    Each is answered by a byte once it is forked. Returns when the agent has gone. What is forked is nobody's to wait
+    for: the kernel reaps it. RuntimeError where a thread has appeared: a fork of several threads is not to be trusted.
     """
     gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         data, descriptors, _, _ = socket.recv_fds(channel, _MAX_REQUEST, 2)
         if not data:
             return
         request = json.loads(data)
-        pid = os.fork()
-        if pid == 0:
+        if len(os.listdir("/proc/self/task")) != 1:
+            raise RuntimeError(f"this process has threads: {os.listdir('/proc/self/task')}")
+        if os.fork() == 0:
             _become(request["module"], request["directory"], *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        os.waitpid(pid, 0)  # it forks again at once, so that this process never has children to reap
         try:
             channel.send(b"f")
         except BrokenPipeError:
@@ -49,18 +51,20 @@ def _become(module: str, directory: str, ready_fd: int, log_fd: int) -> NoReturn
     status = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         null = os.open("/dev/null", os.O_RDONLY)
         for source, target in ((null, 0), (log_fd, 1), (log_fd, 2)):
             os.dup2(source, target)
         procs.close_all_but([ready_fd])
         syscalls.set_name(f"trainshed-{module}")
         status = _MAINS[module](directory, ready_fd)
+    except continuation.Script:
+        raise
     except BaseException:  # noqa: BLE001 (the last frame of a process: whatever it was goes to its log)
         traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        sys.stdout.flush()
-        os._exit(status)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(status)
 
 
 def main(descriptor: int) -> int:
