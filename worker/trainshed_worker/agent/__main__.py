@@ -8,6 +8,8 @@ import argparse
 import asyncio
 import fcntl
 import logging
+import os
+import re
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,14 @@ EXIT_REPLACED = 3
 EXIT_LOCKED = 4
 
 
+def byte_count(text: str) -> int:
+    """`500M`, `10G`, `2T` (powers of 1000) or plain bytes. ArgumentTypeError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write bytes, or 500M, 10G, 2T")
+    return int(float(match.group(1)) * 1000 ** ("kmgt".index(match.group(2).lower()) + 1 if match.group(2) else 0))
+
+
 def parse(arguments: list[str] | None = None) -> AgentOptions:
     parser = argparse.ArgumentParser(prog="python -m trainshed_worker.agent", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
@@ -36,6 +46,13 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
     parser.add_argument("--environments", type=Path, help="JSON table: image pattern → Python environment")
     parser.add_argument(
         "--egress-allow", action="append", default=[], help="host:port of a private package index (repeatable)"
+    )
+    parser.add_argument(
+        "--cache-limit",
+        type=byte_count,
+        default=os.environ.get("TRAINSHED_NODE_CACHE_LIMIT") or None,
+        help="most bytes (10G, 500M …) that data and source archives of earlier jobs take, and as many for installed "
+        "requirements; 0 keeps none; default: a tenth of the disk each, at most 50 GB ($TRAINSHED_NODE_CACHE_LIMIT)",
     )
     known = parser.parse_args(arguments)
     if known.slots < 1:
@@ -50,6 +67,7 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
         advertise=known.advertise,
         environments_file=known.environments,
         egress_allow=tuple(known.egress_allow),
+        cache_limit=known.cache_limit,
     )
 
 
@@ -64,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
         except BlockingIOError:
             print(f"another agent is running for {options.home}", file=sys.stderr)
             return EXIT_LOCKED
-        facts = machine_facts()
+        facts = machine_facts(options.node)
         try:
             asyncio.run(_serve(options, facts))
         except Replaced as error:

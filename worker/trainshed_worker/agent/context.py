@@ -8,8 +8,10 @@ import httpx
 
 from trainshed_worker.agent.networks import Networks
 from trainshed_worker.agent.options import AgentOptions
+from trainshed_worker.agent.pool_caches import PoolCaches
 from trainshed_worker.contract import InstanceLayout
-from trainshed_worker.environments import EnvironmentTable
+from trainshed_worker.data import ObjectCache
+from trainshed_worker.environments import EnvironmentTable, LayerStore
 from trainshed_worker.logs import Access
 from trainshed_worker.protocol import MachineFacts
 
@@ -19,6 +21,10 @@ class AgentContext:
     options: AgentOptions
     facts: MachineFacts
     networks: Networks
+    pool_caches: PoolCaches
+    cache: ObjectCache | None
+    """None on a machine without isolation, where jobs run as the agent's own user and could change it."""
+    layers: LayerStore
     table: EnvironmentTable
     access: Access
     http: httpx.AsyncClient

@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 import secrets
-import shutil
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from trainshed_worker.agent.context import AgentContext
 from trainshed_worker.agent.files import read_json, write_atomic
 from trainshed_worker.agent.networks import Networks
 from trainshed_worker.agent.options import AgentOptions
+from trainshed_worker.agent.pool_caches import PoolCaches
 from trainshed_worker.agent.records import Record
 from trainshed_worker.agent.runner import AssignmentRunner
 from trainshed_worker.agent.service import (
@@ -32,11 +32,14 @@ from trainshed_worker.agent.service import (
 )
 from trainshed_worker.agent.slots import Slot
 from trainshed_worker.agent.state import AssignmentState
-from trainshed_worker.environments import BaseError, EnvironmentTable, base_for
+from trainshed_worker.contract import OVERLAY
+from trainshed_worker.data import ObjectCache, default_limit
+from trainshed_worker.environments import BaseError, EnvironmentTable, LayerStore, base_for
+from trainshed_worker.environments.layers import default_limit as default_layer_limit
 from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.requirements import remove_stale_builds
 from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts
-from trainshed_worker.sandbox import SandboxError
+from trainshed_worker.sandbox import SandboxError, remove_tree
 
 POLL_SECONDS = 20.0
 _log = logging.getLogger(__name__)
@@ -56,14 +59,23 @@ class Agent:
         self._slots = [Slot(index) for index in range(options.slots)]
         self._desired = self._load_desired()
         self._reconciling = asyncio.Lock()
+        self._sweeping = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._live = False
         """The desired state came from the service in this process's life."""
-        networks = Networks(options.clusters, options.server, options.egress_allow, facts.isolation == "full")
+        isolated = facts.isolation == "full"
+        networks = Networks(options.clusters, options.server, options.egress_allow, isolated)
         self._context = AgentContext(
             options=options,
             facts=facts,
             networks=networks,
+            pool_caches=PoolCaches(options.pool_caches, isolated),
+            cache=_open_cache(options, facts),
+            layers=LayerStore(
+                options.environments,
+                options.assignments,
+                default_layer_limit(options.node) if options.cache_limit is None else options.cache_limit,
+            ),
             table=EnvironmentTable.load(options.environments_file),
             access=self,
             http=self._ingest_http,
@@ -80,7 +92,10 @@ class Agent:
         self._enroll_wanted.set()
 
     def _clusters(self) -> set[str]:
-        return {slot.runner.assignment.cluster_id for slot in self._slots if slot.runner is not None}
+        """Clusters whose networks and cache directories stay: those that a slot holds, is to hold, or is kept for."""
+        held = {slot.runner.assignment.cluster_id for slot in self._slots if slot.runner is not None}
+        wanted = {assignment.cluster_id for assignment in self._desired.assignments}
+        return held | wanted | set(self._desired.kept_clusters)
 
     def _load_desired(self) -> DesiredState:
         raw = read_json(self._options.desired_file)
@@ -109,6 +124,8 @@ class Agent:
                     await slot.runner.stop_watching()
             await self._service.close()
             await self._ingest_http.aclose()
+            if self._context.cache is not None:
+                self._context.cache.close()
 
     async def _warm_up(self) -> None:
         """Look at the default environment before the first job does, and let its package indexes through."""
@@ -138,7 +155,7 @@ class Agent:
                 _log.warning("assignment %s belongs to slot %d, which is no more", record.data.assignment.id, index)
                 self._slots.extend(Slot(number) for number in range(len(self._slots), index + 1))
             self._begin(self._slots[index], AssignmentState(self._context, record))
-        await self._context.networks.sweep(self._clusters)
+        await self._sweep()
         self._dirty.set()
 
     def _begin(self, slot: Slot, state: AssignmentState) -> None:
@@ -154,11 +171,17 @@ class Agent:
         self._dirty.set()
 
     async def _after_end(self) -> None:
-        try:
-            await self._context.networks.sweep(self._clusters)
-        except (SandboxError, OSError):
-            _log.exception("a cluster network could not be removed; the next end of an assignment tries again")
         await self._reconcile()
+        await self._sweep()
+
+    async def _sweep(self) -> None:
+        """Remove what belongs to clusters that are over."""
+        async with self._sweeping:
+            try:
+                await self._context.networks.sweep(self._clusters)
+                await self._context.pool_caches.sweep(self._clusters)
+            except (SandboxError, OSError):
+                _log.exception("what is left of a cluster could not be removed; the end of the next one tries again")
 
     def _save_quarantine(self) -> None:
         reasons = {str(slot.index): slot.quarantine for slot in self._slots if slot.quarantine}
@@ -237,9 +260,12 @@ class Agent:
             if desired.version != version or not self._live:
                 version = desired.version
                 await asyncio.to_thread(write_atomic, self._options.desired_file, desired.model_dump_json())
-                self._desired = desired
+                self._desired, last = desired, self._desired
+                first = not self._live
                 self._live = True
                 await self._reconcile()
+                if first or not set(last.kept_clusters) <= set(desired.kept_clusters):
+                    self._spawn(self._sweep())
 
     async def _report_loop(self) -> None:
         attempt = 0
@@ -273,9 +299,16 @@ class Agent:
                 attempt += 1
 
 
+def _open_cache(options: AgentOptions, facts: MachineFacts) -> ObjectCache | None:
+    limit = default_limit(options.node) if options.cache_limit is None else options.cache_limit
+    if facts.isolation != "full" or limit == 0:
+        return None
+    return ObjectCache(options.cache, limit, shared=OVERLAY in facts.features)
+
+
 def remove_unaccepted(directory: Path) -> None:
     """Delete a directory without a record: its assignment was never accepted, or its files were being deleted."""
-    shutil.rmtree(directory)
+    remove_tree(directory)
 
 
 __all__ = ["Agent", "Replaced"]

@@ -57,6 +57,7 @@ async def _start(state: AssignmentState) -> InstanceHandle:
         plan,
         state.record.data.slot,
         state.context.facts,
+        state.context.pool_caches.path(state.assignment.cluster_id, state.record.data.slot),
     )
     state.record.data.ranked = any(command.local_rank is not None for command in plan.commands)
     state.record.data.started = True

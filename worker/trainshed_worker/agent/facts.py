@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from trainshed_worker.protocol import MachineFacts
-from trainshed_worker.sandbox import isolation, probe
+from trainshed_worker.sandbox import isolation, overlay, probe
 
 NVIDIA_TIMEOUT = 20.0
 
@@ -58,9 +58,13 @@ def product_version() -> str:
         return "0"
 
 
-def machine_facts() -> MachineFacts:
-    """Blocking: tries out what the sandbox needs."""
-    features = [finding.name for finding in probe() if finding.ok]
+def machine_facts(folder: Path) -> MachineFacts:
+    """Blocking: tries out what the sandbox needs, in `folder` where that matters (the agent's own)."""
+    findings = probe()
+    found = isolation()
+    if found == "full":
+        findings.append(overlay(folder))
+    features = [finding.name for finding in findings if finding.ok]
     if shutil.which("mpirun"):
         features.append("mpirun")
     return MachineFacts(
@@ -68,7 +72,7 @@ def machine_facts() -> MachineFacts:
         cpus=usable_cpus(),
         memory_bytes=usable_memory(),
         accelerators=count_accelerators(),
-        isolation=isolation(),
+        isolation=found,
         features=features,
         version=product_version(),
     )

@@ -5,13 +5,12 @@ Every step may be done again; an upload that fails for good becomes the instance
 
 import asyncio
 import logging
-import shutil
 
 from trainshed_worker.agent.state import AssignmentState
 from trainshed_worker.data import Cancelled, DataError, Upload, assemble, upload_parts
 from trainshed_worker.logs import notices
 from trainshed_worker.protocol import Action, Phase
-from trainshed_worker.sandbox import SandboxError, attach, prove_empty
+from trainshed_worker.sandbox import SandboxError, attach, prove_empty, remove_tree
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ def _delete(state: AssignmentState) -> None:
     for path in list(root.iterdir()):
         if path != state.layout.agent_file:
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                remove_tree(path)
             else:
                 path.unlink()
-    shutil.rmtree(root)
+    remove_tree(root)

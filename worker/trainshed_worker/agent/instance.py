@@ -1,9 +1,10 @@
 """From an assignment, its plan and its network to the sandbox's spec. Pure but for looking at the machine's devices."""
 
 from glob import glob
+from pathlib import Path
 
 from trainshed_worker.agent.networks import InstanceNetwork
-from trainshed_worker.contract import ML, InstanceLayout, process_environment
+from trainshed_worker.contract import OVERLAY, WARM_POOL_CACHE, InstanceLayout, ml_binds, process_environment
 from trainshed_worker.environments import INSIDE, PythonEnvironment
 from trainshed_worker.launchers import LaunchEnvironment, LaunchPlan, plan, support_paths
 from trainshed_worker.protocol import Assignment, MachineFacts
@@ -44,10 +45,13 @@ def environment_binds(environment: PythonEnvironment) -> list[Bind]:
     return binds
 
 
-def instance_binds(layout: InstanceLayout, environment: PythonEnvironment) -> list[Bind]:
-    """All that the instance sees besides the system."""
+def instance_binds(
+    layout: InstanceLayout, environment: PythonEnvironment, pool_cache: Path, *, layered: bool
+) -> list[Bind]:
+    """All that the instance sees besides the system. `layered`: whether overlays can be mounted here."""
     binds = [
-        Bind(str(layout.ml), str(ML), writable=True, give=True),
+        *ml_binds(layout, layered=layered),
+        Bind(str(pool_cache), str(WARM_POOL_CACHE), writable=True),
         Bind(str(environment.host_directory), str(INSIDE), writable=True, give=True),
         *environment_binds(environment),
     ]
@@ -71,6 +75,7 @@ def sandbox_spec(
     launch: LaunchPlan,
     slot: int,
     facts: MachineFacts,
+    pool_cache: Path,
 ) -> SandboxSpec:
     """The instance as the supervisor runs it."""
     deadline = assignment.deadline
@@ -89,7 +94,7 @@ def sandbox_spec(
             for command in launch.commands
         ],
         hosts=network.hosts,
-        binds=instance_binds(layout, environment),
+        binds=instance_binds(layout, environment, pool_cache, layered=OVERLAY in facts.features),
         slot=slot,
         network="cluster" if network.mode == "cluster" else "host",
         network_dir=str(network.directory) if network.directory else "",

@@ -24,6 +24,10 @@ class AgentOptions:
     egress_allow: tuple[str, ...] = field(default=())
     """`host:port` of private package indexes that dependency installation may reach."""
 
+    cache_limit: int | None = None
+    """Bytes for the cache of channels and source archives, and as many for installed requirements; 0: none is kept;
+    None: a tenth of the disk each, at most 50 GB."""
+
     @property
     def node(self) -> Path:
         return self.home / "node"
@@ -51,6 +55,14 @@ class AgentOptions:
     @property
     def environments(self) -> Path:
         return self.node / "envs"
+
+    @property
+    def cache(self) -> Path:
+        return self.node / "cache"
+
+    @property
+    def pool_caches(self) -> Path:
+        return self.node / "pools"
 
     @property
     def quarantine_file(self) -> Path:

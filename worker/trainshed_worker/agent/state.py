@@ -13,7 +13,7 @@ from trainshed_worker.agent.networks import InstanceNetwork, credentials_file, w
 from trainshed_worker.agent.records import ACTION_ORDER, Record
 from trainshed_worker.contract import DEFAULT_CHECKPOINTS, InstanceLayout
 from trainshed_worker.contract.layout import ML
-from trainshed_worker.data import Cancellation, CheckpointSync, ObjectStore
+from trainshed_worker.data import Cancellation, CheckpointSync, ObjectStore, RoleCache
 from trainshed_worker.environments import PythonEnvironment
 from trainshed_worker.logs import LogShipper, Source, definitions
 from trainshed_worker.protocol import Action, Assignment
@@ -48,6 +48,8 @@ class AssignmentState:
         self.changed = asyncio.Condition()
         self.network: InstanceNetwork | None = None
         self.environment: PythonEnvironment | None = None
+        self.installing = False
+        """The environment is being made, with requirements to be installed."""
         self.journal = Journal(self.layout.instance / "spool", self.assignment.host.name)
         self.shipper = LogShipper(
             Source(self.assignment.job_name, self.assignment.attempt_id, self.assignment.host.name),
@@ -63,6 +65,12 @@ class AssignmentState:
     @property
     def assignment(self) -> Assignment:
         return self.record.data.assignment
+
+    @property
+    def cache(self) -> RoleCache | None:
+        """The node's cache as the job's role sees it."""
+        cache, role = self.context.cache, self.assignment.request.get("RoleArn")
+        return cache.for_role(role) if cache is not None and role else None
 
     def wants(self, action: Action) -> bool:
         """True where the service wants `action` or something beyond it, or the deadline has made STOP of it."""

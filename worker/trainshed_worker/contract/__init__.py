@@ -14,11 +14,15 @@ from trainshed_worker.contract.hyperparameters import (
     text,
     user_hyperparameters,
 )
-from trainshed_worker.contract.layout import DEFAULT_CHECKPOINTS, ML, InstanceLayout
+from trainshed_worker.contract.layout import DEFAULT_CHECKPOINTS, INPUT_DATA, ML, WARM_POOL_CACHE, InstanceLayout
+from trainshed_worker.contract.mounts import OVERLAY, ml_binds
 
 __all__ = [
     "DEFAULT_CHECKPOINTS",
+    "INPUT_DATA",
     "ML",
+    "OVERLAY",
+    "WARM_POOL_CACHE",
     "Channel",
     "InstanceLayout",
     "NetworkFacts",
@@ -27,6 +31,7 @@ __all__ = [
     "config_files",
     "decode",
     "framework_hyperparameters",
+    "ml_binds",
     "process_environment",
     "raw_hyperparameters",
     "script_arguments",

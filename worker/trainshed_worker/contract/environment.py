@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainshed_worker.contract.hyperparameters import REGION, raw_hyperparameters, text
+from trainshed_worker.contract.layout import WARM_POOL_CACHE
 from trainshed_worker.contract.toolkit import toolkit_variables
 from trainshed_worker.protocol import Assignment
 
@@ -16,6 +17,7 @@ MASTER_PORT = 7777
 USER = "sagemaker"
 HOME = f"/home/{USER}"
 """The user that the sandbox makes for the job, and its home on the instance's own disk."""
+WARM_POOL_CACHE_VARIABLE = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
 RESERVED_NAMES = frozenset(
     {
         "TRAINING_JOB_NAME",
@@ -73,6 +75,7 @@ def process_environment(assignment: Assignment, network: NetworkFacts, *, search
     variables.update(facts)
     for name in RESERVED_NAMES:
         variables.pop(name, None)
+    variables[WARM_POOL_CACHE_VARIABLE] = str(WARM_POOL_CACHE)
     variables["TRAINING_JOB_NAME"] = assignment.job_name
     variables["TRAINING_JOB_ARN"] = assignment.job_arn
     variables.update(network.credentials or {})

@@ -11,6 +11,12 @@ from pathlib import Path, PurePosixPath
 ML = PurePosixPath("/opt/ml")
 """Where `InstanceLayout.ml` is mounted for the processes of the instance."""
 
+INPUT_DATA = ML / "input" / "data"
+"""Where `InstanceLayout.input_data` is."""
+WARM_POOL_CACHE = ML / "sagemaker" / "warmpoolcache"
+"""What stays from job to job of one warm pool, on one node."""
+LOWER = "lower"
+"""See trainshed_worker.sandbox.spec.Bind.layered."""
 DEFAULT_CHECKPOINTS = ML / "checkpoints"
 
 
@@ -53,8 +59,15 @@ class InstanceLayout:
         return self.ml / "input" / "config"
 
     @property
+    def input(self) -> Path:
+        """Layers of the channels' directory: `lower` is what the agent brings, the others what the job makes of it."""
+        return self.root / "input"
+
+    @property
     def input_data(self) -> Path:
-        return self.ml / "input" / "data"
+        """Mounted at /opt/ml/input/data. Outside `ml`, since its files may be links into the node's cache, which no
+        process of a job may reach but through the overlay that the sandbox puts above them."""
+        return self.input / LOWER
 
     @property
     def model(self) -> Path:
@@ -79,18 +92,26 @@ class InstanceLayout:
 
     @property
     def checkpoints(self) -> Path:
-        """Host directory of the checkpoints; outside `ml` where LocalPath is outside /opt/ml."""
-        if self.checkpoint_path.is_relative_to(ML) and self.checkpoint_path != ML:
+        """Host directory of the checkpoints; outside `ml` where LocalPath is outside /opt/ml or in the input."""
+        if not self.checkpoints_outside_ml and self.checkpoint_path != ML:
             return self.ml / self.checkpoint_path.relative_to(ML)
         return self.root / "checkpoints"
 
     @property
     def checkpoints_outside_ml(self) -> bool:
-        return not self.checkpoint_path.is_relative_to(ML)
+        return not self.checkpoint_path.is_relative_to(ML) or self.checkpoint_path.is_relative_to(INPUT_DATA)
 
     def inside(self, host_path: Path) -> PurePosixPath:
-        """The name of a host path below `ml` as the processes see it. ValueError for any other path."""
+        """The name of a host path below `ml` or `input_data` as the processes see it. ValueError for any other path."""
+        if host_path.is_relative_to(self.input_data):
+            return INPUT_DATA / host_path.relative_to(self.input_data)
         return ML / host_path.relative_to(self.ml)
+
+    def host(self, inside: PurePosixPath) -> Path:
+        """The host path of a name below /opt/ml. ValueError for any other name."""
+        if inside.is_relative_to(INPUT_DATA):
+            return self.input_data / inside.relative_to(INPUT_DATA)
+        return self.ml / inside.relative_to(ML)
 
     def create(self) -> None:
         """Make all directories that exist before a process starts. May be called again after a crash."""
@@ -100,6 +121,8 @@ class InstanceLayout:
             self.code,
             self.config,
             self.input_data,
+            self.ml / INPUT_DATA.relative_to(ML),
+            self.ml / WARM_POOL_CACHE.relative_to(ML),
             self.model,
             self.output_data,
             self.checkpoints,

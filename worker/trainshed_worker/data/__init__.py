@@ -5,8 +5,9 @@ a crash, and end in `DataError` with words for the user.
 """
 
 from trainshed_worker.data.artifacts import Upload, assemble, upload_parts
+from trainshed_worker.data.cache import ObjectCache, RoleCache, default_limit
 from trainshed_worker.data.checkpoints import CheckpointSync
-from trainshed_worker.data.code import check_entry_point, fetch_code
+from trainshed_worker.data.code import check_entry_point, fetch_code, needs_channels
 from trainshed_worker.data.download import download_channel
 from trainshed_worker.data.errors import Cancelled, DataError
 from trainshed_worker.data.store import Cancellation, ObjectStore, parse_uri
@@ -16,12 +17,16 @@ __all__ = [
     "Cancelled",
     "CheckpointSync",
     "DataError",
+    "ObjectCache",
     "ObjectStore",
+    "RoleCache",
     "Upload",
     "assemble",
     "check_entry_point",
+    "default_limit",
     "download_channel",
     "fetch_code",
+    "needs_channels",
     "parse_uri",
     "upload_parts",
 ]

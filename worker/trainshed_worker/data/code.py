@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from trainshed_worker.contract.hyperparameters import PROGRAM, SUBMIT_DIRECTORY, raw_hyperparameters, text
 from trainshed_worker.contract.layout import ML, InstanceLayout
 from trainshed_worker.data.archive import unpack
+from trainshed_worker.data.cache import RoleCache
 from trainshed_worker.data.download import Downloader, Note
 from trainshed_worker.data.errors import DataError
 from trainshed_worker.data.listing import RemoteObject
@@ -27,13 +28,15 @@ def _not_an_archive(uri: str, why: str) -> DataError:
     )
 
 
-def fetch_code(store: ObjectStore, assignment: Assignment, layout: InstanceLayout, note: Note) -> None:
+def fetch_code(
+    store: ObjectStore, assignment: Assignment, layout: InstanceLayout, note: Note, cache: RoleCache | None = None
+) -> None:
     """Fill /opt/ml/code where the job names a source archive. Blocking; safe to repeat. Raises DataError, Cancelled."""
     raw = raw_hyperparameters(assignment.request)
     uri = text(raw, SUBMIT_DIRECTORY)
     if uri:
         if uri.startswith("s3://"):
-            _fetch_archive(store, uri, layout, note)
+            _fetch_archive(store, uri, layout, note, cache)
         else:
             _use_local(uri, layout, store)
 
@@ -48,7 +51,7 @@ def check_entry_point(assignment: Assignment, layout: InstanceLayout) -> None:
     if path.is_absolute():
         if not path.is_relative_to(ML):
             return
-        place = layout.ml / path.relative_to(ML)
+        place = layout.host(path)
     else:
         if ".." in path.parts:
             raise DataError(USER, f"the entry point {program} is outside the source directory")
@@ -63,7 +66,16 @@ def check_entry_point(assignment: Assignment, layout: InstanceLayout) -> None:
     )
 
 
-def _fetch_archive(store: ObjectStore, uri: str, layout: InstanceLayout, note: Note) -> None:
+def needs_channels(assignment: Assignment) -> bool:
+    """True where the code is, or may be, in a channel, so that channels are brought first."""
+    raw = raw_hyperparameters(assignment.request)
+    uri = text(raw, SUBMIT_DIRECTORY)
+    program = text(raw, PROGRAM)
+    absolute = program is not None and PurePosixPath(program).is_absolute()
+    return absolute or not (uri and uri.startswith("s3://"))
+
+
+def _fetch_archive(store: ObjectStore, uri: str, layout: InstanceLayout, note: Note, cache: RoleCache | None) -> None:
     if uri.endswith("/"):
         raise _not_an_archive(uri, "is a folder")
     if not uri.endswith((".tar.gz", ".tgz")):
@@ -100,6 +112,7 @@ def _fetch_archive(store: ObjectStore, uri: str, layout: InstanceLayout, note: N
         label="source archive",
         progress=lambda done, total: None,
         note=note,
+        cache=cache,
     ).run([item])
     unpack(inbox / item.path, layout.code, uri, store.cancellation)
 
@@ -109,7 +122,7 @@ def _use_local(uri: str, layout: InstanceLayout, store: ObjectStore) -> None:
     path = PurePosixPath(uri.removeprefix("file://"))
     if not path.is_relative_to(ML) or ".." in path.parts:
         raise _not_an_archive(uri, "is neither an s3:// URI nor a path below /opt/ml")
-    place: Path = layout.ml / path.relative_to(ML)
+    place: Path = layout.host(path)
     if place == layout.code:
         return
     if place.is_file():

@@ -2,10 +2,10 @@
 
 Invariant: a name in the channel's directory always holds the complete object that was listed. Bytes go to a temporary
 name in a directory of the agent's own (on the same file system) and are renamed; what is done is recorded after the
-rename, so a restart fetches at most the files under way again.
+rename, so a restart fetches at most the files under way again. With a cache, an object that is in it is not fetched,
+and one that is not goes into it first and from there to its name.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -18,6 +18,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from trainshed_worker.contract.channels import Channel
+from trainshed_worker.data.cache import RoleCache, new_digest
+from trainshed_worker.data.cache_index import Entry
 from trainshed_worker.data.errors import DataError, disk_error
 from trainshed_worker.data.listing import (
     RemoteObject,
@@ -166,8 +168,10 @@ class Downloader:
         label: str,
         progress: Progress,
         note: Note,
+        cache: RoleCache | None = None,
     ) -> None:
         self.store = store
+        self.cache = cache
         self.directory = directory
         self.scratch = scratch
         self.label = label
@@ -176,18 +180,24 @@ class Downloader:
         self._lock = threading.Lock()
         self._moved = 0
         self._total = 0
-        scratch.mkdir(parents=True, exist_ok=True)
-        directory.mkdir(parents=True, exist_ok=True)
-        record.parent.mkdir(parents=True, exist_ok=True)
-        self._record = _Record(record)
+        self._folders: set[Path] = set()
+        self._record_path = record
+        self._record: _Record | None = None
 
     def run(self, objects: Sequence[RemoteObject]) -> int:
         """Download all; returns the bytes in all. Raises DataError or Cancelled after every thread has ended."""
+        self._total = sum(item.size for item in objects)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        missing = self._from_cache(objects)
+        if not missing:
+            return self._total
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self._record_path.parent.mkdir(parents=True, exist_ok=True)
+        self._record = _Record(self._record_path)
         try:
-            self._total = sum(item.size for item in objects)
-            self._check_room()
-            with ThreadPoolExecutor(WORKERS, thread_name_prefix="download") as pool:
-                futures = [pool.submit(self._one, number, item) for number, item in enumerate(objects)]
+            self._check_room(sum(item.size for _, item in missing))
+            with ThreadPoolExecutor(min(WORKERS, len(missing)), thread_name_prefix="download") as pool:
+                futures = [pool.submit(self._one, number, item) for number, item in missing]
                 done, pending = wait(futures, return_when=FIRST_EXCEPTION)
                 for future in pending:
                     future.cancel()
@@ -198,9 +208,47 @@ class Downloader:
             self._record.close()
             shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _check_room(self) -> None:
+    def _from_cache(self, objects: Sequence[RemoteObject]) -> list[tuple[int, RemoteObject]]:
+        """Place what is in the cache; the rest, numbered, is to be fetched."""
+        if self.cache is None:
+            return list(enumerate(objects))
+        found = self.cache.find(objects)
+        missing = []
+        for number, item in enumerate(objects):
+            self.store.cancellation.check()
+            entry = found.get(self.cache.name(item)) if found else None
+            try:
+                placed = entry is not None and not item.path.endswith("/") and self._take(entry, item)
+            except OSError as error:
+                raise self._words(error, item) from error
+            if placed:
+                self._add(item.size)
+            else:
+                missing.append((number, item))
+        return missing
+
+    def _take(self, entry: Entry, item: RemoteObject) -> bool:
+        assert self.cache is not None
+        target = self._prepare(item)
+        target.unlink(missing_ok=True)  # of a run that was interrupted: a rename onto itself would do nothing
+        return self.cache.cache.take(entry, target)
+
+    def _prepare(self, item: RemoteObject) -> Path:
+        target = self.directory / item.path
+        if target.parent not in self._folders:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._folders.add(target.parent)
+        return target
+
+    def _words(self, error: OSError, item: RemoteObject) -> DataError:
+        return disk_error(error, f"/opt/ml/input/data ({self.label}, {item.uri})", USER)
+
+    def _check_room(self, needed: int) -> None:
         free = shutil.disk_usage(self.directory).free
-        if self._total > free:
+        if needed > free and self.cache is not None:
+            self.cache.cache.free(needed)
+            free = shutil.disk_usage(self.directory).free
+        if needed > free:
             raise DataError(
                 USER,
                 f"{self.label} has {self._total / 1e6:.0f} MB, but the node's disk has only {free / 1e6:.0f} MB free",
@@ -214,56 +262,81 @@ class Downloader:
 
     def _one(self, number: int, item: RemoteObject) -> None:
         self.store.cancellation.check()
-        target = self.directory / item.path
+        assert self._record is not None
         try:
             if item.path.endswith("/"):
-                target.mkdir(parents=True, exist_ok=True)
+                (self.directory / item.path).mkdir(parents=True, exist_ok=True)
                 return
+            target = self._prepare(item)
             if self._record.identity(item) in self._record.done and target.is_file():
                 self._add(item.size)
                 return
-            target.parent.mkdir(parents=True, exist_ok=True)
             temporary = self.scratch / f"{number}.part"
-            for attempt in range(1, ATTEMPTS_PER_OBJECT + 1):
-                if self._fetch(item, temporary):
-                    break
-                if attempt == ATTEMPTS_PER_OBJECT:
-                    raise DataError(
-                        USER, f"{self.label}: {item.uri} arrived {attempt} times with a checksum other than its ETag"
-                    )
-                self._add(-item.size)
-            temporary.chmod(0o644)
-            os.replace(temporary, target)
-            self._record.add(item)
+            if self.cache is None:
+                self._place(item, temporary, target, self._whole(item, temporary))
+                return
+            with self.cache.cache.alone(self.cache.name(item), self.store.cancellation):
+                for entry in self.cache.find([item]).values():  # another job on this node may just have brought it
+                    if self._take(entry, item):
+                        self._add(item.size)
+                        return
+                self._place(item, temporary, target, self._whole(item, temporary))
         except OSError as error:
-            raise disk_error(error, f"/opt/ml/input/data ({self.label}, {item.uri})", USER) from error
+            raise self._words(error, item) from error
 
-    def _fetch(self, item: RemoteObject, temporary: Path) -> bool:
-        """Bring the bytes to `temporary`; False where they do not match the ETag."""
+    def _place(self, item: RemoteObject, temporary: Path, target: Path, digest: str) -> None:
+        """From the scratch folder to its name, by way of the cache where it fits in there."""
+        assert self._record is not None
+        entry = self.cache.put(item, temporary, digest) if self.cache is not None else None
+        if entry is not None and self._take(entry, item):
+            return
+        if entry is not None:
+            raise FileNotFoundError(f"the cache entry of {item.uri} was removed by somebody else")
+        temporary.chmod(0o644)
+        os.replace(temporary, target)
+        self._record.add(item)
+
+    def _whole(self, item: RemoteObject, temporary: Path) -> str:
+        """Fetch the object; its digest as `kind:hex`."""
+        for attempt in range(1, ATTEMPTS_PER_OBJECT + 1):
+            digest = self._fetch(item, temporary)
+            if digest is not None:
+                return digest
+            if attempt < ATTEMPTS_PER_OBJECT:
+                self._add(-item.size)
+        raise DataError(
+            USER, f"{self.label}: {item.uri} arrived {ATTEMPTS_PER_OBJECT} times with a checksum other than its ETag"
+        )
+
+    def _fetch(self, item: RemoteObject, temporary: Path) -> str | None:
+        """Bring the bytes to `temporary`; None where they do not match the ETag."""
         whole_md5 = "-" not in item.etag and len(item.etag) == 32
+        kind = "md5" if whole_md5 else "crc32"
+        digest: Any = new_digest(kind)
+        encrypted = False
         ranges = [(0, item.size)]
         if item.size > 2 * PART:
             ranges = [(start, min(start + PART, item.size)) for start in range(0, item.size, PART)]
-        digest = hashlib.md5(usedforsecurity=False) if whole_md5 and len(ranges) == 1 else None
         with temporary.open("w+b") as file:
             for start, end in ranges:
-                sums = self._range(item, file.fileno(), start, end, digest is not None)
-                if digest is not None and sums is not None:
-                    return sums == item.etag
-            if whole_md5 and len(ranges) > 1:
-                file.seek(0)
-                return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == item.etag
-        return True
+                digest, sealed = self._range(item, file.fileno(), start, end, digest)
+                encrypted = encrypted or sealed
+        # The ETag of an object under a key is no checksum of its content.
+        if whole_md5 and not encrypted and digest.hexdigest() != item.etag:
+            return None
+        return f"{kind}:{digest.hexdigest()}"
 
-    def _range(self, item: RemoteObject, fd: int, start: int, end: int, checksum: bool) -> str | None:
+    def _range(self, item: RemoteObject, fd: int, start: int, end: int, digest: Any) -> tuple[Any, bool]:
+        """Bytes of [start, end); the digest with them, and whether the object is encrypted under a key."""
         moved = 0
 
-        def fetch() -> str | None:
+        def fetch() -> tuple[Any, bool]:
             nonlocal moved
             self._add(-moved)
             moved = 0
+            running = digest.copy()
             if end == start:
-                return hashlib.md5(usedforsecurity=False).hexdigest() if checksum else None
+                return running, False
             arguments: dict[str, Any] = {"Bucket": item.bucket, "Key": item.key, "IfMatch": f'"{item.etag}"'}
             if (start, end) != (0, item.size):
                 arguments["Range"] = f"bytes={start}-{end - 1}"
@@ -274,7 +347,6 @@ class Downloader:
                     raise DataError(USER, f"{self.label}: {item.uri} was changed while it was downloaded") from error
                 raise
             encrypted = "kms" in str(answer.get("ServerSideEncryption", "")) or "SSECustomerAlgorithm" in answer
-            digest = hashlib.md5(usedforsecurity=False)
             position = start
             for chunk in answer["Body"].iter_chunks(CHUNK):
                 self.store.cancellation.check()
@@ -283,20 +355,24 @@ class Downloader:
                     written = os.pwrite(fd, view, position)
                     view = view[written:]
                     position += written
-                if checksum:
-                    digest.update(chunk)
+                running.update(chunk)
                 moved += len(chunk)
                 self._add(len(chunk))
             if position != end:
                 raise ConnectionError(f"{position - start} of {end - start} bytes arrived")
-            # The ETag of an object under a key is no checksum of its content.
-            return None if encrypted or not checksum else digest.hexdigest()
+            return running, encrypted
 
         return self.store.call(fetch, f"{self.label}: reading {item.uri}", USER, self._note)
 
 
 def download_channel(
-    store: ObjectStore, channel: Channel, directory: Path, state: Path, progress: Progress, note: Note
+    store: ObjectStore,
+    channel: Channel,
+    directory: Path,
+    state: Path,
+    progress: Progress,
+    note: Note,
+    cache: RoleCache | None = None,
 ) -> int:
     """Bring one File-mode channel below `directory`; returns its bytes on this host. Blocking; safe to repeat."""
     objects = plan_channel(store, channel, note)
@@ -308,5 +384,6 @@ def download_channel(
         label=f"channel {channel.name}",
         progress=progress,
         note=note,
+        cache=cache,
     )
     return downloader.run(objects)

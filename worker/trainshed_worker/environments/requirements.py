@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainshed_worker.contract import ML, InstanceLayout, raw_hyperparameters, text
+from trainshed_worker.contract import OVERLAY, InstanceLayout, ml_binds, raw_hyperparameters, text
 from trainshed_worker.contract.hyperparameters import PROGRAM
 from trainshed_worker.data.errors import Cancelled, DataError
 from trainshed_worker.data.store import Cancellation
 from trainshed_worker.environments.base import BaseEnvironment
+from trainshed_worker.environments.layers import LayerStore
 from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.provide import Installed
 from trainshed_worker.environments.sealing import seal
@@ -76,6 +77,11 @@ def requirements_of(assignment: Assignment, layout: InstanceLayout) -> Requireme
     return Requirements(candidate, layout.inside(candidate), _digest(candidate))
 
 
+def in_channels(assignment: Assignment) -> bool:
+    """True where `requirements_of` looks into channels."""
+    return not text(raw_hyperparameters(assignment.request), PROGRAM)
+
+
 def _driver_requirements(layout: InstanceLayout) -> str | None:
     try:
         document: Any = json.loads((layout.input_data / "sm_drivers" / "sourcecode.json").read_text())
@@ -108,17 +114,18 @@ def _digest(file: Path) -> str:
 
 
 class Installer:
-    """Builds layers below `directory`. Calls block."""
+    """Builds layers of a store. Calls block."""
 
     def __init__(
         self,
-        directory: Path,
+        layers: LayerStore,
         base: BaseEnvironment,
         network: Any,
         facts: MachineFacts,
         say: Callable[[str], None],
     ) -> None:
-        self._directory = directory
+        self._layers = layers
+        self._directory = layers.directory
         self._base = base
         self._network = network
         self._facts = facts
@@ -137,11 +144,10 @@ class Installer:
         identity = [wanted.digest, assignment.request.get("RoleArn"), self._base.fingerprint, settings.variables]
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        layer = self._directory / key
         with self._lock(key, cancellation):
-            if layer.is_dir():
+            layer = self._layers.use(key, assignment.id)
+            if layer is not None:
                 self._say(f"Requirements of {wanted.shown} are already installed on this node")
-                os.utime(layer)
                 return Installed(layer, LAYER)
             self._remove_old_builds(key)
             build = self._directory / f".build-{key}-{secrets.token_hex(4)}"
@@ -149,7 +155,7 @@ class Installer:
                 self._say(f"Installing {wanted.shown}")
                 self._build(build, wanted, assignment, layout, slot, cancellation)
                 seal(str(build / "layer"))
-                os.replace(build / "layer", layer)
+                layer = self._layers.add(key, build / "layer", assignment.id)
             finally:
                 shutil.rmtree(build, ignore_errors=True)
         return Installed(layer, LAYER)
@@ -243,7 +249,7 @@ class Installer:
         argv = [f"{LAYER}/bin/python3", "-m", "pip", "install", "--no-warn-script-location"]
         argv += [*options, "--requirement", str(wanted.inside)]
         binds = [
-            Bind(str(layout.ml), str(ML), writable=True, give=True),  # a package in the source builds where it lies
+            *ml_binds(layout, layered=OVERLAY in self._facts.features),  # a package in the source builds where it lies
             Bind(str(layer), str(LAYER), writable=True, give=True),
             Bind(str(constraints), "/opt/constraints.txt"),
             *python_binds(self._base.prefix),

@@ -5,7 +5,7 @@ from trainshed_worker.launchers.types import Command, Environment, LaunchPlan, L
 from trainshed_worker.launchers.variables import base, find_command, with_threads
 from trainshed_worker.protocol import Assignment, FailureCause
 
-_SCRIPT = "input/data/sm_drivers/sm_train.sh"
+_SCRIPT = "sm_drivers/sm_train.sh"
 _MAX_SCRIPT = 1 << 20
 _MPI_DRIVER = b"distributed_drivers/mpi_driver.py"
 
@@ -59,7 +59,7 @@ def _absent(name: str) -> str:
 def _refuse_ssh_driver(argv: list[str], layout: Layout) -> None:
     if not any("sm_drivers/sm_train.sh" in word for word in argv):
         return
-    script = read_head(layout.ml, _SCRIPT, _MAX_SCRIPT)
+    script = read_head(layout.input_data, _SCRIPT, _MAX_SCRIPT)
     if script is not None and _MPI_DRIVER in script:
         raise LaunchRefused(
             FailureCause.UNSUPPORTED,

@@ -19,6 +19,10 @@ class Layout(Protocol):
     def ml(self) -> Path:
         """/opt/ml as the node sees it; read while planning (entry points, drivers)."""
 
+    @property
+    def input_data(self) -> Path:
+        """/opt/ml/input/data as the node sees it."""
+
     def inside(self, host_path: Path) -> PurePosixPath:
         """The name of a path below `ml` as the instance's processes see it."""
 

@@ -17,7 +17,8 @@ from trainshed_worker.sandbox.environment import python_binds
 from trainshed_worker.sandbox.handle import InstanceHandle, OnceResult, attach, prove_empty, run_once, start
 from trainshed_worker.sandbox.netplan import Addresses
 from trainshed_worker.sandbox.network import ClusterNetwork
-from trainshed_worker.sandbox.probe import Finding, isolation, probe
+from trainshed_worker.sandbox.probe import Finding, isolation, overlay, probe
+from trainshed_worker.sandbox.removal import remove_tree
 from trainshed_worker.sandbox.spawn import warm_up
 from trainshed_worker.sandbox.spec import (
     FIRST_JOB_UID,
@@ -50,9 +51,11 @@ __all__ = [
     "Usage",
     "attach",
     "isolation",
+    "overlay",
     "probe",
     "prove_empty",
     "python_binds",
+    "remove_tree",
     "run_once",
     "start",
     "warm_up",

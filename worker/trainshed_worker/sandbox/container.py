@@ -9,7 +9,7 @@ import os
 import socket
 from pathlib import Path
 
-from trainshed_worker.sandbox import privileges, syscalls
+from trainshed_worker.sandbox import layers, privileges, syscalls
 from trainshed_worker.sandbox.environment import SYSTEM_ROOTS
 from trainshed_worker.sandbox.netlink import Netlink
 from trainshed_worker.sandbox.netplan import CREDENTIALS_ADDRESS, INTERFACE, PREFIX_LENGTH
@@ -130,7 +130,10 @@ def _bind(root: Path, bind: Bind, device: bool = False) -> None:
         target.mkdir(exist_ok=True)
     elif not target.exists():
         target.touch()
-    syscalls.mount(str(source), str(target), None, syscalls.MS_BIND | syscalls.MS_REC)
+    if bind.layered:
+        layers.show(source, target)
+    else:
+        syscalls.mount(str(source), str(target), None, syscalls.MS_BIND | syscalls.MS_REC)
     attributes = syscalls.MOUNT_ATTR_NOSUID
     attributes |= 0 if device else syscalls.MOUNT_ATTR_NODEV
     attributes |= 0 if bind.writable else syscalls.MOUNT_ATTR_RDONLY
@@ -218,6 +221,8 @@ def prepare_files(spec: SandboxSpec, uid: int, user_namespace: bool) -> None:
         if owner is not None:
             os.chown(folder, owner, owner)
     for bind in spec.binds:
+        if bind.layered:
+            layers.prepare(bind.source)
         if bind.give and owner is not None and os.path.exists(bind.source):
             give(bind.source, owner)
 

@@ -6,13 +6,15 @@ Invariant: a probe leaves nothing behind; each finding says what is missing and 
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainshed_worker.sandbox import cgroups, privileges, syscalls
+from trainshed_worker.sandbox import cgroups, layers, privileges, syscalls
 from trainshed_worker.sandbox.netlink import Netlink
+from trainshed_worker.sandbox.removal import remove_tree
 from trainshed_worker.sandbox.spec import SandboxError
 
 
@@ -46,6 +48,37 @@ def probe() -> list[Finding]:
         _attempt("network", _try_network, "load the kernel modules bridge and veth (modprobe bridge veth)"),
     ]  # fmt: skip
     return [*findings, *_cgroup_findings(), _fuse()]
+
+
+def overlay(folder: Path) -> Finding:
+    """Whether overlays can be mounted of folders in `folder`, which is made where it is absent."""
+
+    def attempt() -> str:
+        _become_capable()
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+        syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+        layers.prepare(place)
+        (place / layers.LOWER / "file").write_text("below")
+        shown = place / "shown"
+        shown.mkdir()
+        layers.show(place, shown)
+        (shown / "file").write_text("above")
+        (shown / "file").unlink()
+        if (place / layers.LOWER / "file").read_text() != "below" or any(shown.iterdir()):
+            raise OSError("an overlay's lower layer changed")
+        return f"the jobs of this node share the files of their channels, in {folder}"
+
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place = Path(tempfile.mkdtemp(prefix=".overlay-", dir=folder))
+    try:
+        return _attempt(
+            "overlay",
+            attempt,
+            "channels are copied for each job; to save that, put the home on a disk of the machine itself (ext4, xfs), "
+            "not on an overlay of a container",
+        )
+    finally:
+        remove_tree(place)
 
 
 def isolation() -> str:

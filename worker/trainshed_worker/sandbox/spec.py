@@ -28,13 +28,19 @@ class SandboxError(Exception):
 @dataclass(frozen=True)
 class Bind:
     """`source` (host path) appears at `target`. `give`: chown its files to the job's user first (never files that have
-    other hard links, which belong to a cache as well). `optional`: a missing source is left out instead of an error."""
+    other hard links, which belong to a cache as well). `optional`: a missing source is left out instead of an error.
+
+    `layered`: `source` holds `lower`, and an overlay of it is shown, whose changes go to `upper` beside it: the job may
+    change every file that it may write, and nothing in `lower` ever changes by that. With isolation "none" there are no
+    mounts; then bind `lower` itself instead.
+    """
 
     source: str
     target: str
     writable: bool = False
     give: bool = False
     optional: bool = False
+    layered: bool = False
 
 
 @dataclass(frozen=True)
