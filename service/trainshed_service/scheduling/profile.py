@@ -15,31 +15,39 @@ from trainshed_service.scheduling.events import Needs
 from trainshed_service.scheduling.fleet import Fleet, Holding
 from trainshed_service.scheduling.matching import Allocation, fit
 
-OVERDUE_SECONDS = 1.0
-"""What should have ended already is expected back in so many seconds."""
+LATE_SECONDS = 30.0
+"""What should have ended by now is expected any moment; what is later than this …"""
+LATE_MORE_SECONDS = 60.0
+"""… is expected in so many seconds: its limit proves nothing any more."""
 
 
 class _Base:
     """Free nodes of one class, a staircase that only rises: `totals[i]` from `times[i]` on. Drawn as far as needed."""
 
-    __slots__ = ("_at", "_ends", "_index", "_soonest", "times", "totals")
+    __slots__ = ("_at", "_ends", "_index", "_late", "times", "totals")
 
     def __init__(self, now: float, free: int, ends: list[tuple[float, int, Holding]], index: int) -> None:
         self.times = [now]
         self.totals = [free]
         self._ends = ends
         self._index = index
-        self._at = 0
-        self._soonest = now + OVERDUE_SECONDS
+        self._at = bisect_left(ends, (now - LATE_SECONDS,))
+        late = sum(holding.counts[index] for _, _, holding in ends[: self._at])
+        self._late = (now + LATE_MORE_SECONDS, late) if late else None
 
     def more(self) -> bool:
         """Draw one more stair; False at the end."""
-        if self._at == len(self._ends):
+        end = self._ends[self._at][0] if self._at < len(self._ends) else math.inf
+        if self._late is not None and self._late[0] <= end:
+            end, count = self._late
+            self._late = None
+        elif self._at < len(self._ends):
+            count = self._ends[self._at][2].counts[self._index]
+            self._at += 1
+        else:
             return False
-        end, _, holding = self._ends[self._at]
-        self._at += 1
-        time = end if end > self._soonest else self._soonest
-        total = self.totals[-1] + holding.counts[self._index]
+        time = end if end > self.times[0] else self.times[0]
+        total = self.totals[-1] + count
         if time == self.times[-1]:
             self.totals[-1] = total
         else:

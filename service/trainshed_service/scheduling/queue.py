@@ -108,7 +108,7 @@ class Level:
             if key > stored or entry.ids[0] != head:
                 heapq.heapreplace(heap, (max(key, stored), entry.ids[0], serial, entry))
                 continue
-            return stored, head, entry
+            return key, head, entry
         return None
 
     def pop(self) -> None:

@@ -44,7 +44,10 @@ class Shares:
 
     def warp(self, now: float) -> float:
         """The integral of `weight`: an instance held from a to b has used `warp(b) - warp(a)`."""
-        return self._half_life / math.log(2.0) * self.weight(now)
+        if self._zero is None:
+            self._zero = now
+        scale = self._half_life / math.log(2.0)
+        return scale * math.expm1(max(-500.0, (now - self._zero) / scale))
 
     def account(self, user: int | None) -> Account:
         found = self.accounts.get(user)
@@ -86,8 +89,8 @@ class Shares:
         """Keep the numbers small: the factor by which every key changed, None where it is not needed yet."""
         if self._zero is None or now - self._zero < _REBASE_HALF_LIVES * self._half_life:
             return None
-        factor = 1.0 / self.weight(now)
+        factor, warp = 1.0 / self.weight(now), self.warp(now)
         self._zero = now
         for account in self.accounts.values():
-            account.offset *= factor
+            account.offset = (account.offset + account.held * warp) * factor  # the new warp begins at 0
         return factor

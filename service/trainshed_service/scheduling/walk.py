@@ -228,8 +228,8 @@ class Walk:
     def _beside(self, shape: Shape, classes: frozenset[int], end: float, most: list[int] | None) -> Allocation | None:
         """Where it fits from now until `end` beside all that is set aside so far."""
         counts = self._future.counts(classes, self._state.now, end)
-        if most is not None:
-            counts = [min(pair) for pair in zip(counts, most, strict=True)]
+        # What should have ended by now counts as back in the future, but is not.
+        counts = [min(pair) for pair in zip(counts, most if most is not None else self._fleet.free, strict=True)]
         return fit(shape.needs, counts, self._fleet.accepting)
 
     def _put_aside(self, blocked: _Blocked) -> None:
