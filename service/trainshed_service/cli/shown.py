@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-out = Console(highlight=False)
+_WIDE = 240
+"""Columns where nobody's terminal sets them: what reads a pipe wants whole names on one line."""
+out = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def print_json(content: Any) -> None:
