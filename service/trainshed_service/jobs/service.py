@@ -24,7 +24,7 @@ from trainshed_service.jobs.extended import read_extended
 from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.jobs.lifecycle import first_transition, move_job
 from trainshed_service.jobs.listing import JobPage, JobQuery, list_jobs
-from trainshed_service.jobs.priority import priority_of
+from trainshed_service.jobs.priority import priority_of, refuse_change
 from trainshed_service.jobs.reach import EVERYBODY, Reach
 from trainshed_service.jobs.spec import gang
 from trainshed_service.jobs.states import (
@@ -374,6 +374,7 @@ class JobService:
 
     async def add_tags(self, arn: str, tags: Sequence[dict[str, Any]], reach: Reach = EVERYBODY) -> Tags:
         """Set tags of a job; all that it has then."""
+        refuse_change(tags)
 
         def put(session: Session) -> Tags:
             self._need_arn(session, arn, reach)
