@@ -10,6 +10,7 @@ import os
 import signal
 import site
 import sys
+import types
 from pathlib import Path, PurePosixPath
 
 from trainshed_worker.preload import interpreter, modules
@@ -33,6 +34,7 @@ def go_on(command: Command, facts: ParentFacts) -> None:
         os.environ.clear()
         os.environ.update(command.env)
         _interpreter(command, facts)
+        _main_module()
         modules.renew(facts.prefix)
         _forget_ours()
     except BaseException as error:  # noqa: BLE001 (whatever it was, a fresh process does what was asked)
@@ -54,6 +56,7 @@ def _interpreter(command: Command, facts: ParentFacts) -> None:
     layers = layers_of(command, facts)
     site_paths = [path for path in sys.path if path not in _own_root()]
     python_path = command.env.get("PYTHONPATH", "")
+    library = sys._stdlib_dir  # type: ignore[attr-defined]
     interpreter.configure(
         run_filename=command.argv[1],
         argv=command.argv[1:],
@@ -62,6 +65,7 @@ def _interpreter(command: Command, facts: ParentFacts) -> None:
         executable=command.argv[0],
         pythonpath_env=python_path or None,
     )
+    sys._stdlib_dir = library  # type: ignore[attr-defined]  # CPython forgets it
     sys.prefix = sys.exec_prefix = prefix
     site.PREFIXES[:] = [prefix if path == facts.prefix else path for path in site.PREFIXES]
     own = f"{facts.prefix}/"
@@ -75,6 +79,16 @@ def _interpreter(command: Command, facts: ParentFacts) -> None:
     for path in list(sys.path_importer_cache):
         if path.startswith(own) or path in _own_root() or not path.startswith((sys.base_prefix, *facts.below)):
             del sys.path_importer_cache[path]
+
+
+def _main_module() -> None:
+    """A new one, as empty as the old: objects from before the fork are never collected as garbage, and what a script
+    leaves in its globals shall be at its end."""
+    fresh = types.ModuleType("__main__")
+    vars(fresh).clear()
+    vars(fresh).update(vars(sys.modules["__main__"]))
+    vars(fresh)["__annotations__"] = {}
+    sys.modules["__main__"] = fresh
 
 
 def _own_root() -> tuple[str, ...]:
