@@ -18,7 +18,14 @@ from sqlalchemy.orm import Session
 from trainshed_service.clock import Clock
 from trainshed_service.identity.sessions import SESSION_PREFIXES
 from trainshed_service.store.models import AccessKey, BearerToken, User
-from trainshed_service.store.tables import access_keys, bearer_tokens, changed, quotas, role_passes, usage, users
+from trainshed_service.store.tables import (
+    bearer_tokens,
+    changed,
+    notification_targets,
+    quotas,
+    role_passes,
+    usage,
+)
 from trainshed_service.wire.errors import ApiError, validation_error
 
 ADMIN = "admin"
@@ -75,7 +82,8 @@ class Users:
     def set_admin(self, session: Session, user: User, is_admin: bool) -> None:
         if user.name == ADMIN and not is_admin:
             raise _conflict(f"The user {ADMIN} is the installation's own administrator and stays one.")
-        session.execute(update(users).where(users.c.id == user.id).values(is_admin=is_admin))
+        user.is_admin = is_admin
+        session.flush()
 
     def leave(self, session: Session, name: str) -> list[str]:
         """Delete the user; the ids of the keys that ended with it. Jobs of the user go on and keep its name."""
@@ -84,21 +92,15 @@ class Users:
             raise _conflict(f"The user {ADMIN} is the installation's own administrator; it cannot be deleted.")
         left = f"{_LEFT}{user.id}"
         keys = list(session.scalars(select(AccessKey.id).where(AccessKey.user_id == user.id)))
-        session.execute(delete(bearer_tokens).where(bearer_tokens.c.user_id == user.id))
-        session.execute(update(access_keys).where(access_keys.c.user_id == user.id).values(active=False))
+        session.execute(delete(BearerToken).where(BearerToken.user_id == user.id))
+        session.execute(update(AccessKey).where(AccessKey.user_id == user.id).values(active=False))
         session.execute(delete(role_passes).where(role_passes.c.user_id == user.id))
         session.execute(delete(usage).where(usage.c.user_id == user.id))
+        session.execute(delete(notification_targets).where(notification_targets.c.user_id == user.id))
         session.execute(delete(quotas).where(quotas.c.subject_kind == "user", quotas.c.subject == user.name))
-        session.execute(
-            update(users)
-            .where(users.c.id == user.id)
-            .values(
-                name=user.name[: 64 - len(left)] + left,
-                is_admin=False,
-                restricted=True,
-                deleted_at=self._clock.now(),
-            )
-        )
+        user.name = user.name[: 64 - len(left)] + left
+        user.is_admin, user.restricted, user.deleted_at = False, True, self._clock.now()
+        session.flush()
         return keys
 
     # -- which roles ---------------------------------------------------------------------------------------------
@@ -125,7 +127,8 @@ class Users:
 
     def restrict(self, session: Session, user: User, restricted: bool) -> None:
         """Whether the list holds. Without: any role where the installation's `roles` are open, else still the list."""
-        session.execute(update(users).where(users.c.id == user.id).values(restricted=restricted))
+        user.restricted = restricted
+        session.flush()
 
     # -- keys ----------------------------------------------------------------------------------------------------
 
