@@ -1,7 +1,7 @@
 """Loaded by Python at start where this folder is on PYTHONPATH: arranges that torch is patched when it is imported.
 
 It imports neither torch nor anything of ours until then, and it runs the sitecustomize that it hides, if there is one,
-so a process that never imports torch behaves as if this file did not exist.
+so a process in which torch is never imported behaves as if this file did not exist.
 """
 
 import sys
@@ -23,7 +23,7 @@ class _PatchedLoader:
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)  # type: ignore[attr-defined]
-        _load("trainshed_runtime_standin", _HERE.parent / "standin.py").activate()  # type: ignore[attr-defined]
+        _activate()
 
 
 class _TorchFinder:
@@ -57,6 +57,12 @@ def _run_hidden() -> None:
         _load("trainshed_hidden_sitecustomize", Path(spec.origin))
 
 
-if "torch" not in sys.modules:
+def _activate() -> None:
+    _load("trainshed_runtime_standin", _HERE.parent / "standin.py").activate()  # type: ignore[attr-defined]
+
+
+if "torch" in sys.modules:  # a process that was forked after the import
+    _activate()
+else:
     sys.meta_path.insert(0, _TorchFinder())  # type: ignore[arg-type]
 _run_hidden()

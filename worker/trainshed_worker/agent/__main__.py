@@ -54,6 +54,12 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
         help="most bytes (10G, 500M …) that data and source archives of earlier jobs take, and as many for installed "
         "requirements; 0 keeps none; default: a tenth of the disk each, at most 50 GB ($TRAINSHED_NODE_CACHE_LIMIT)",
     )
+    parser.add_argument(
+        "--preload",
+        action=argparse.BooleanOptionalAction,
+        default=os.environ.get("TRAINSHED_PRELOAD", "0").strip().lower() in {"1", "true", "on", "yes"},
+        help="start scripts as forks of a process that has torch imported ($TRAINSHED_PRELOAD)",
+    )
     known = parser.parse_args(arguments)
     if known.slots < 1:
         parser.error("--slots must be at least 1")
@@ -68,6 +74,7 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
         environments_file=known.environments,
         egress_allow=tuple(known.egress_allow),
         cache_limit=known.cache_limit,
+        preload=known.preload,
     )
 
 

@@ -13,6 +13,7 @@ from trainshed_worker.contract import InstanceLayout
 from trainshed_worker.data import ObjectCache
 from trainshed_worker.environments import EnvironmentTable, LayerStore
 from trainshed_worker.logs import Access
+from trainshed_worker.preload.parents import Parents
 from trainshed_worker.protocol import MachineFacts
 
 
@@ -25,6 +26,7 @@ class AgentContext:
     cache: ObjectCache | None
     """None on a machine without isolation, where jobs run as the agent's own user and could change it."""
     layers: LayerStore
+    parents: Parents
     table: EnvironmentTable
     access: Access
     http: httpx.AsyncClient

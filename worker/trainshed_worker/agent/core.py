@@ -38,6 +38,7 @@ from trainshed_worker.environments import BaseError, EnvironmentTable, LayerStor
 from trainshed_worker.environments.layers import default_limit as default_layer_limit
 from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.requirements import remove_stale_builds
+from trainshed_worker.preload.parents import Parents
 from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts
 from trainshed_worker.sandbox import SandboxError, remove_tree
 
@@ -76,6 +77,7 @@ class Agent:
                 options.assignments,
                 default_layer_limit(options.node) if options.cache_limit is None else options.cache_limit,
             ),
+            parents=Parents(options.parents, enabled=options.preload and isolated),
             table=EnvironmentTable.load(options.environments_file),
             access=self,
             http=self._ingest_http,
@@ -126,6 +128,7 @@ class Agent:
             await self._ingest_http.aclose()
             if self._context.cache is not None:
                 self._context.cache.close()
+            await asyncio.to_thread(self._context.parents.close)
 
     async def _warm_up(self) -> None:
         """Look at the default environment before the first job does, and let its package indexes through."""
@@ -135,8 +138,11 @@ class Agent:
             self._context.networks.allow(settings.index_hosts)
         except BaseError:
             _log.exception("the default Python environment is not usable")
+            return
         finally:
             self._context.warm.set()
+        await self._enrolled.wait()  # nobody waits for it
+        self._context.parents.prepare(base)
 
     async def _resume(self) -> None:
         """Take up every assignment that has a record; forget directories without one (never accepted)."""

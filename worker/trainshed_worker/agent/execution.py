@@ -62,7 +62,14 @@ async def _start(state: AssignmentState) -> InstanceHandle:
     state.record.data.ranked = any(command.local_rank is not None for command in plan.commands)
     state.record.data.started = True
     state.record.save()
-    return await asyncio.to_thread(start, spec)
+    begin = time.time()
+    role = str(state.assignment.request.get("RoleArn"))
+    parent, reason = state.context.parents.take(state.environment.base, role)
+    handle = await asyncio.to_thread(start, spec, parent)
+    ways = {why or "forked from a preloaded parent" for why in (await asyncio.to_thread(handle.state)).fresh.values()}
+    way = "; ".join(sorted(ways)) if parent is not None else reason
+    state.record.span(f"process ({way})", begin, time.time())
+    return handle
 
 
 async def _watch(state: AssignmentState, handle: InstanceHandle) -> ExitRecord:

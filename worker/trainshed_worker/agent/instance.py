@@ -90,6 +90,7 @@ def sandbox_spec(
                 tag=str(command.local_rank) if command.local_rank is not None else "0",
                 stream=command.stream,
                 prefix=command.prefix,
+                fresh=command.fresh,
             )
             for command in launch.commands
         ],

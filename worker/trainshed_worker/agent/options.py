@@ -24,6 +24,8 @@ class AgentOptions:
     egress_allow: tuple[str, ...] = field(default=())
     """`host:port` of private package indexes that dependency installation may reach."""
 
+    preload: bool = False
+    """Start scripts as forks of a process that has torch imported, where that makes no difference."""
     cache_limit: int | None = None
     """Bytes for the cache of channels and source archives, and as many for installed requirements; 0: none is kept;
     None: a tenth of the disk each, at most 50 GB."""
@@ -63,6 +65,10 @@ class AgentOptions:
     @property
     def pool_caches(self) -> Path:
         return self.node / "pools"
+
+    @property
+    def parents(self) -> Path:
+        return self.node / "parents"
 
     @property
     def quarantine_file(self) -> Path:

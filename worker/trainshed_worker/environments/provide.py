@@ -57,6 +57,7 @@ def provide(name: str, base: BaseEnvironment, directory: Path, installed: Instal
     make_skeleton(directory, INSIDE, base, below, scripts)
     return PythonEnvironment(
         name=f"{name} (Python {'.'.join(map(str, base.version))})",
+        base=base,
         prefix=base.prefix,
         host_directory=directory,
         sources=(source,) if source is not None else (),

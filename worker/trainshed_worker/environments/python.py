@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from trainshed_worker.environments.base import BaseEnvironment
+
 INSIDE = PurePosixPath("/opt/python")
 """Where the job's own environment is mounted: `bin/python3`, `bin/pip`, `bin/torchrun` … all of one interpreter."""
 
@@ -13,6 +15,8 @@ class PythonEnvironment:
 
     name: str
     """In words, for the log, e.g. `default (Python 3.11.2)`."""
+    base: BaseEnvironment
+    """What it builds on."""
     prefix: Path
     """Base environment, to be shown read-only at the same path (`sandbox.python_binds`)."""
     host_directory: Path

@@ -3,6 +3,8 @@
 `plan` is called by the agent once code, data and requirements are in place. It starts nothing.
 """
 
+from dataclasses import replace
+
 from trainshed_worker.launchers.selection import select
 from trainshed_worker.launchers.support import support_paths
 from trainshed_worker.launchers.types import (
@@ -13,6 +15,8 @@ from trainshed_worker.launchers.types import (
     LaunchRefused,
     Layout,
 )
+from trainshed_worker.launchers.variables import users_own
+from trainshed_worker.preload.eligibility import fresh_reason
 from trainshed_worker.protocol import Assignment
 
 __all__ = [
@@ -29,4 +33,7 @@ __all__ = [
 
 def plan(assignment: Assignment, layout: Layout, environment: Environment) -> LaunchPlan:
     """Returns what this host starts; raises LaunchRefused where the job cannot be started as asked."""
-    return select(assignment, layout, environment)
+    found = select(assignment, layout, environment)
+    own = users_own(assignment)
+    commands = [replace(item, fresh=fresh_reason(item.argv, item.env, own)) for item in found.commands]
+    return replace(found, commands=commands)

@@ -72,6 +72,8 @@ class Command:
     rank: int | None = None
     """Rank in the whole job; null for a launcher that starts ranks itself and for a script without ranks."""
     local_rank: int | None = None
+    fresh: str = "its launcher starts a process of its own"
+    """Why it may not go on in a fork of a preloaded parent; empty where it may."""
 
 
 @dataclass(frozen=True)

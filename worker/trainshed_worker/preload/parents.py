@@ -6,6 +6,7 @@ any role is known and becomes that of the first role that takes it.
 """
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -49,6 +50,7 @@ class Parents:
         start: Callable[[Path, BaseEnvironment], PreloadedParent] = PreloadedParent,
     ) -> None:
         self._directory = directory
+        shutil.rmtree(directory, ignore_errors=True)  # of an earlier agent, whose parents ended with it
         self._enabled = enabled
         self._idle = idle_seconds
         self._limit = limit
@@ -95,11 +97,11 @@ class Parents:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            parents = [entry.parent for entry in self._entries.values() if entry.parent is not None]
+        for parent in parents:
+            parent.end()
         if self._thread is not None:
             self._thread.join()
-        for entry in self._entries.values():
-            if entry.parent is not None:
-                entry.parent.end()
 
     @staticmethod
     def _is_ready(entry: _Entry | None) -> bool:
@@ -127,12 +129,17 @@ class Parents:
             parent = self._start(directory, entry.base)
             with self._changed:
                 entry.parent = parent  # so that `close` finds it
+                if self._closed:
+                    parent.end()
+                    return
             parent.wait_ready()
         except (ParentFailed, OSError) as error:
             with self._changed:
                 entry.failures += 1
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (entry.failures - 1))
                 entry.parent, entry.not_before = None, time.monotonic() + pause
+                if self._closed:
+                    return
             _log.warning("%s (tried again in %.0f s where a job asks for it)", error, pause)
 
     def _due(self) -> Key | None:

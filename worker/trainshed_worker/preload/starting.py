@@ -93,7 +93,7 @@ class PreloadedParent:
         self._channel.settimeout(timeout)
         try:
             answer = self._channel.recv(4096)
-        except (TimeoutError, ConnectionResetError):
+        except OSError:  # it took too long, or was ended meanwhile
             answer = b""
         if not answer or not json.loads(answer).get("ready"):
             self.end()
