@@ -107,6 +107,7 @@ class Api:
         self._rest = create_rest_app(services)
         self._dashboard = create_dashboard(services)
         await services.nodes.start()
+        services.notifications.start()
         # A second of work that the first caller would wait for; the server answers meanwhile.
         self._warming = asyncio.create_task(asyncio.to_thread(load_validators))
         _log.info("api.started", host=self.settings.host, port=self.settings.port, account=core.account_id)

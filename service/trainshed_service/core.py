@@ -16,6 +16,7 @@ from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.nodes import NodeService
+from trainshed_service.notifications import NotificationService
 from trainshed_service.quotas import Admission, QuotaService
 from trainshed_service.s3 import StoreProbe
 from trainshed_service.sagemaker import load_instance_types
@@ -43,6 +44,7 @@ class Core:
 
     async def close(self) -> None:
         """End the background work, finish accepted writes, close the databases."""
+        await self.services.notifications.stop()
         await self.services.nodes.stop()
         if self.probe is not None:
             await self.probe.close()
@@ -84,6 +86,14 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
         admission=Admission(identity, settings.roles),
     )
     nodes.attach(jobs)
+    notifications = NotificationService(
+        database=database,
+        clock=clock,
+        settings=settings,
+        identity=identity,
+        events=events,
+        account_id=account_id,
+    )
     services = Services(
         settings=settings,
         clock=clock,
@@ -96,5 +106,6 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
         logs=logs,
         metrics=metrics,
         quotas=QuotaService(database, clock, lambda soft: nodes.scheduler.submit([soft])),
+        notifications=notifications,
     )
     return Core(services, probe, account_id)

@@ -37,7 +37,8 @@ def configure_logging(process: str, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for noisy in ("botocore", "boto3", "urllib3", "aiohttp.access", "uvicorn.access", "alembic"):
+    # httpx writes whole URLs, and those of webhooks are secrets
+    for noisy in ("botocore", "boto3", "urllib3", "aiohttp.access", "uvicorn.access", "alembic", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trainshed_service.logs import LogStore
     from trainshed_service.metrics import MetricStore
     from trainshed_service.nodes import NodeService
+    from trainshed_service.notifications import NotificationService
     from trainshed_service.quotas import QuotaService
     from trainshed_service.settings import Settings
     from trainshed_service.store import Database
@@ -31,3 +32,4 @@ class Services:
     logs: LogStore
     metrics: MetricStore
     quotas: QuotaService
+    notifications: NotificationService

@@ -60,7 +60,7 @@ class ApiProcess:
 
     def client(self, service: str = "sagemaker") -> Any:
         if service not in self._clients:
-            self._clients[service] = self._new_client(service)
+            self._clients[service] = self.new_client(service)
         return self._clients[service]
 
     def rest(self, path: str) -> Any:
@@ -69,7 +69,12 @@ class ApiProcess:
         answer.raise_for_status()
         return answer.json()
 
-    def _new_client(self, service: str) -> Any:
+    def call(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> httpx.Response:
+        """Any REST call, as an administrator or with the token of somebody else."""
+        headers = {"Authorization": f"Bearer {token or self._token}"}
+        return httpx.request(method, self.url + path, json=body, headers=headers, timeout=60)
+
+    def new_client(self, service: str = "sagemaker") -> Any:
         return boto3.client(
             service,
             endpoint_url=self.url,

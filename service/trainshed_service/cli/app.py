@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trainshed_service.cli import sharing
+from trainshed_service.cli.notify import notify
 from trainshed_service.cli.options import HomeOption, JsonOption
 
 app = typer.Typer(
@@ -17,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for _name, _commands in sharing.GROUPS.items():
+for _name, _commands in {**sharing.GROUPS, "notify": notify}.items():
     app.add_typer(_commands, name=_name)
 
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Main port; 0: a free one is chosen.")]

@@ -50,6 +50,10 @@ class EventLog:
         wake, self._wake = self._wake, asyncio.Event()
         wake.set()
 
+    def next_published(self) -> asyncio.Event:
+        """Set by the next `published`. Take it before reading, so that nothing is missed between."""
+        return self._wake
+
     async def read(self, after: int = 0, subject: str | None = None, limit: int = 500) -> list[EventRecord]:
         """Events with an id above `after`, oldest first; of one `subject` where given."""
         query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)

@@ -49,6 +49,16 @@ class RolePassing:
         allowed = await self.listed(database, mode, principal)
         return allowed is None or arn in allowed
 
+    def may_in(self, session: Session, mode: Mode, principal: Principal, arn: str) -> bool:
+        """`may` inside a transaction."""
+        if principal.is_admin:
+            return True
+        whose = {"user_id": principal.user_id}
+        restricted = _RESTRICTED.run(session, whose)
+        if mode == "open" and restricted and not restricted[0][0]:
+            return True
+        return any(listed == arn for (listed,) in _LIST.run(session, whose))
+
     async def require(self, database: Database, mode: Mode, principal: Principal, arn: str) -> None:
         """AccessDeniedException or ValidationException in AWS's words. With "open" the role exists afterwards."""
         identity = self._identity

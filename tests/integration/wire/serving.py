@@ -85,7 +85,8 @@ def serving(
     identity = IdentityService(home, clock)
     bootstrap = database.write_sync(identity.bootstrap)
     absent: dict[str, Any] = {
-        name: Absent() for name in ("logs_database", "jobs", "nodes", "events", "logs", "metrics", "quotas")
+        name: Absent()
+        for name in ("logs_database", "jobs", "nodes", "events", "logs", "metrics", "quotas", "notifications")
     }
     services = Services(settings=settings, clock=clock, database=database, identity=identity, **{**absent, **parts})
     listener = socket.create_server(("127.0.0.1", 0))
