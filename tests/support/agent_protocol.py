@@ -50,6 +50,8 @@ class ScriptedService:
     enrollments: list[EnrollRequest] = field(default_factory=list)
     assignments: dict[str, Assignment] = field(default_factory=dict)
     """By assignment id."""
+    kept: list[str] = field(default_factory=list)
+    """Clusters that are warm pools."""
     slots: dict[str, SlotReport] = field(default_factory=dict)
     reports: dict[str, AssignmentReport] = field(default_factory=dict)
     history: list[tuple[str, Phase]] = field(default_factory=list)
@@ -97,6 +99,12 @@ class ScriptedService:
         """The slot is to be empty."""
         with self.changed:
             self.assignments.pop(assignment_id, None)
+            self._bump()
+
+    def keep(self, *cluster_ids: str) -> None:
+        """These clusters, and no others, are warm pools from now on."""
+        with self.changed:
+            self.kept = list(cluster_ids)
             self._bump()
 
     def _order(self, assignment_id: str, action: Action, **changes: Any) -> None:
@@ -254,5 +262,9 @@ class _Handler(BaseHTTPRequestHandler):
         version, wait = int(query["version"][0]), float(query["wait"][0])
         with service.changed:
             service.changed.wait_for(lambda: service.version != version or not service.reachable, wait)
-            state = DesiredState(version=service.version, assignments=list(service.assignments.values()))
+            state = DesiredState(
+                version=service.version,
+                assignments=list(service.assignments.values()),
+                kept_clusters=list(service.kept),
+            )
         return self._answer(200, state.model_dump_json())

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,8 @@ def all_checks(home: Home) -> Iterator[Check]:
     yield _object_store()
     yield _disk(home)
     yield _home(home)
-    yield from _sandbox()
+    yield from _sandbox(home)
+    yield _node_caches(home)
     yield _mpirun()
     yield _proxies()
     yield from _service(home)
@@ -100,11 +102,22 @@ def _home(home: Home) -> Check:
     return Check("home", ok, str(home.folder), "give a folder that you may write by --home")
 
 
-def _sandbox() -> Iterator[Check]:
-    from trainshed_worker.sandbox.probe import probe
+def _sandbox(home: Home) -> Iterator[Check]:
+    from trainshed_worker.sandbox.probe import overlay, probe
 
-    for finding in probe():
+    place = home.folder / "node" if home.exists() else Path(tempfile.gettempdir())
+    for finding in (*probe(), overlay(place)):
         yield Check(finding.name, finding.ok, finding.detail, finding.cure)
+
+
+def _node_caches(home: Home) -> Check:
+    from trainshed_worker.agent.disk import kept_on_disk
+    from trainshed_worker.data import default_limit
+
+    node = home.folder / "node"
+    kept = [f"{item.bytes / 1e9:.2f} GB in {item.entries} {item.what}" for item in kept_on_disk(node)]
+    limit = os.environ.get("TRAINSHED_NODE_CACHE_LIMIT") or f"{default_limit(node) / 1e9:.0f} GB"
+    return Check("node caches", True, f"{', '.join(kept)}; at most {limit} of the first and of the second")
 
 
 def _mpirun() -> Check:

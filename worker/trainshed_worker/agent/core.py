@@ -1,7 +1,9 @@
 """The agent's loops: enroll, ask what is wanted, reconcile the slots, report what is.
 
-Invariants: a desired state is on disk before it is acted on; an assignment that is not on disk is begun only by an
-answer of the service, never by an old file; a slot gets a new assignment only after the old one's has been emptied.
+Invariants: what is wanted of an assignment is on disk, in its record, before it is acted on; an assignment that is not
+on disk is begun only by an answer of the service, never by an old file; a slot gets a new assignment only after the old
+one's has been emptied. What belongs to a cluster is removed only when the last known desired state, on disk as well,
+neither names nor keeps it.
 """
 
 import asyncio
@@ -33,9 +35,8 @@ from trainshed_worker.agent.service import (
 from trainshed_worker.agent.slots import Slot
 from trainshed_worker.agent.state import AssignmentState
 from trainshed_worker.contract import OVERLAY
-from trainshed_worker.data import ObjectCache, default_limit
+from trainshed_worker.data import ObjectCache, default_limit, make_spare_client
 from trainshed_worker.environments import BaseError, EnvironmentTable, LayerStore, base_for
-from trainshed_worker.environments.layers import default_limit as default_layer_limit
 from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.requirements import remove_stale_builds
 from trainshed_worker.preload.parents import Parents
@@ -75,7 +76,7 @@ class Agent:
             layers=LayerStore(
                 options.environments,
                 options.assignments,
-                default_layer_limit(options.node) if options.cache_limit is None else options.cache_limit,
+                default_limit(options.node) if options.cache_limit is None else options.cache_limit,
             ),
             parents=Parents(options.parents, enabled=options.preload and isolated),
             table=EnvironmentTable.load(options.environments_file),
@@ -132,6 +133,7 @@ class Agent:
 
     async def _warm_up(self) -> None:
         """Look at the default environment before the first job does, and let its package indexes through."""
+        await asyncio.to_thread(self._warm_client)
         try:
             _, base = await asyncio.to_thread(base_for, self._context.table, None)
             settings = await asyncio.to_thread(pip_settings, base, {})
@@ -143,6 +145,12 @@ class Agent:
             self._context.warm.set()
         await self._enrolled.wait()  # nobody waits for it
         self._context.parents.prepare(base)
+
+    def _warm_client(self) -> None:
+        """The first client of a process takes a quarter of a second: everything it loads is loaded now."""
+        stores = [assignment.object_store for assignment in self._desired.assignments]
+        place = (stores[0].endpoint_url, stores[0].region) if stores else (self._options.server, "us-east-1")
+        make_spare_client(*place)
 
     async def _resume(self) -> None:
         """Take up every assignment that has a record; forget directories without one (never accepted)."""
@@ -265,11 +273,10 @@ class Agent:
                 continue
             if desired.version != version or not self._live:
                 version = desired.version
-                await asyncio.to_thread(write_atomic, self._options.desired_file, desired.model_dump_json())
+                first, self._live = not self._live, True
                 self._desired, last = desired, self._desired
-                first = not self._live
-                self._live = True
-                await self._reconcile()
+                stored = asyncio.to_thread(write_atomic, self._options.desired_file, desired.model_dump_json())
+                await asyncio.gather(stored, self._reconcile())
                 if first or not set(last.kept_clusters) <= set(desired.kept_clusters):
                     self._spawn(self._sweep())
 

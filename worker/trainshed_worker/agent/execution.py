@@ -13,7 +13,7 @@ from trainshed_worker.agent.failure import exit_failure
 from trainshed_worker.agent.instance import launch_plan, sandbox_spec
 from trainshed_worker.agent.state import MAX_RUNTIME, AssignmentState
 from trainshed_worker.agent.usage import sample_usage
-from trainshed_worker.data import Cancelled, CheckpointSync, DataError
+from trainshed_worker.data import Cancelled, CheckpointSync, DataError, make_spare_client
 from trainshed_worker.protocol import Action, Phase
 from trainshed_worker.sandbox import ExitRecord, attach, start
 from trainshed_worker.sandbox.handle import InstanceHandle
@@ -101,7 +101,9 @@ async def _stop_when_wanted(state: AssignmentState, handle: InstanceHandle) -> N
 @contextlib.asynccontextmanager
 async def _background(state: AssignmentState, handle: InstanceHandle) -> AsyncIterator[None]:
     """Checkpoint sync and usage samples while the processes run."""
-    tasks = [asyncio.create_task(sample_usage(state, handle))]
+    access = state.assignment.object_store
+    spare = asyncio.to_thread(make_spare_client, access.endpoint_url, access.region)  # for the node's next job
+    tasks = [asyncio.create_task(sample_usage(state, handle)), asyncio.create_task(spare)]
     sync = state.checkpoints(state.uploads)
     if sync is not None:
         tasks.append(asyncio.create_task(_sync_checkpoints(state, sync)))

@@ -63,9 +63,10 @@ class Record:
             phase=Phase.ACCEPTED,
             spans=[PhaseSpan(name=Phase.ACCEPTED.value, start=time.time())],
         )
-        record = cls(path, AssignmentRecord(slot=slot, assignment=assignment, report=report, credential_token=token))
+        data = AssignmentRecord(slot=slot, assignment=assignment, report=report, credential_token=token)
+        data.reserved = report.revision + RESERVED_AT_ONCE
+        record = cls(path, data)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        record._bump()
         record.save()
         return record
 

@@ -88,7 +88,7 @@ class AssignmentRunner:
             running = await asyncio.to_thread(attach, state.layout.instance) is not None
             if not running and not state.stopping:
                 await prepare(state)
-                await state.wait_for(lambda: state.wants(Action.RUN))
+                await state.wait_for(lambda: state.wants(Action.RUN) or state.assignment.start_when_ready)
             await execute(state)
         except Cancelled:
             _log.info("assignment %s was stopped before its start", self.assignment.id)

@@ -10,7 +10,7 @@ from trainshed_worker.data.checkpoints import CheckpointSync
 from trainshed_worker.data.code import check_entry_point, fetch_code, needs_channels
 from trainshed_worker.data.download import download_channel
 from trainshed_worker.data.errors import Cancelled, DataError
-from trainshed_worker.data.store import Cancellation, ObjectStore, parse_uri
+from trainshed_worker.data.store import Cancellation, ObjectStore, make_spare_client, parse_uri
 
 __all__ = [
     "Cancellation",
@@ -26,6 +26,7 @@ __all__ = [
     "default_limit",
     "download_channel",
     "fetch_code",
+    "make_spare_client",
     "needs_channels",
     "parse_uri",
     "upload_parts",

@@ -48,19 +48,55 @@ _LOADER = botocore.loaders.create_loader()
 _EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 
 
-class _CurrentCredentials(Credentials):
-    """botocore credentials that read the newest set at each signature."""
+class _Newest:
+    """The newest set of credentials of one assignment."""
 
     def __init__(self, access: ObjectStoreAccess) -> None:
-        self._access = access
-        super().__init__(access.access_key_id, access.secret_access_key, access.session_token or None)
+        self.access = access
 
-    def replace(self, access: ObjectStoreAccess) -> None:
-        self._access = access
+
+class _CurrentCredentials(Credentials):
+    """botocore credentials that read the newest set at each signature. `source` is set once, for good: a client never
+    goes from one assignment to another, whose requests an old thread of the first could then sign."""
+
+    def __init__(self) -> None:
+        self.source: _Newest | None = None
+        super().__init__("", "")
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        access = self._access
+        if self.source is None:
+            raise RuntimeError("a spare client was used before an assignment had it")
+        access = self.source.access
         return ReadOnlyCredentials(access.access_key_id, access.secret_access_key, access.session_token or None)
+
+
+class _Spares:
+    """At most one unused client per place, made while nobody waits: making one takes some tens of milliseconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clients: dict[tuple[str, str], tuple[Any, _CurrentCredentials]] = {}
+
+    def make(self, endpoint: str, region: str) -> None:
+        with self._lock:
+            if (endpoint, region) in self._clients:
+                return
+        made = _new_client(endpoint, region)
+        with self._lock:
+            self._clients = {(endpoint, region): made}  # the place changes with the gateway's address alone
+
+    def take(self, endpoint: str, region: str) -> tuple[Any, _CurrentCredentials]:
+        with self._lock:
+            spare = self._clients.pop((endpoint, region), None)
+        return spare or _new_client(endpoint, region)
+
+
+_spares = _Spares()
+
+
+def make_spare_client(endpoint: str, region: str) -> None:
+    """Have a client ready for the next assignment's store. Blocking; for times when nobody waits."""
+    _spares.make(endpoint, region)
 
 
 @dataclass(frozen=True)
@@ -122,7 +158,7 @@ class ObjectStore:
     def __init__(
         self, access: ObjectStoreAccess, cancellation: Cancellation | None = None, stall_seconds: float = STALL_SECONDS
     ) -> None:
-        self._credentials = _CurrentCredentials(access)
+        self._newest = _Newest(access)
         self.cancellation = cancellation or Cancellation()
         self.stall_seconds = stall_seconds
         self.endpoint = access.endpoint_url
@@ -135,12 +171,13 @@ class ObjectStore:
         """The boto3 client, made at the first use (it takes long, so in a transfer's own thread)."""
         with self._making:
             if self._made is None:
-                self._made = _make_client(self.endpoint, self._region, self._credentials)
+                self._made, credentials = _spares.take(self.endpoint, self._region)
+                credentials.source = self._newest
             return self._made
 
     def renew(self, access: ObjectStoreAccess) -> None:
         """Use a fresh set of credentials from now on, in running transfers too."""
-        self._credentials.replace(access)
+        self._newest.access = access
 
     def with_cancellation(self, cancellation: Cancellation) -> "ObjectStore":
         """The same client under another flag (an upload goes on after a download was stopped)."""
@@ -183,7 +220,7 @@ class _Shared(ObjectStore):
 
     def __init__(self, origin: ObjectStore, cancellation: Cancellation) -> None:
         self._origin = origin
-        self._credentials = origin._credentials
+        self._newest = origin._newest
         self.cancellation = cancellation
         self.stall_seconds = origin.stall_seconds
         self.endpoint = origin.endpoint
@@ -191,6 +228,11 @@ class _Shared(ObjectStore):
     @property
     def client(self) -> Any:
         return self._origin.client
+
+
+def _new_client(endpoint: str, region: str) -> tuple[Any, _CurrentCredentials]:
+    credentials = _CurrentCredentials()
+    return _make_client(endpoint, region, credentials), credentials
 
 
 def _make_client(endpoint: str, region: str, credentials: Credentials) -> Any:

@@ -9,7 +9,6 @@ import ctypes
 import hashlib
 import json
 import os
-import shutil
 import stat
 import threading
 from dataclasses import dataclass
@@ -18,15 +17,7 @@ from typing import Any
 
 from trainshed_worker.sandbox import remove_tree
 
-LARGEST_DEFAULT = 50 * 10**9
-SHARE_OF_DISK = 0.1
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def default_limit(folder: Path) -> int:
-    """Bytes: a tenth of the disk, at most 50 GB."""
-    place = next(path for path in (folder, *folder.parents) if path.exists())
-    return min(LARGEST_DEFAULT, int(shutil.disk_usage(place).total * SHARE_OF_DISK))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ class Action(StrEnum):
     """What the agent must bring the assignment to. The order is one-way: an assignment never goes back."""
 
     PREPARE = "prepare"
-    """Make the sandbox, code, environment and data ready, then report READY and wait: no user process yet."""
+    """Make the sandbox, code, environment and data ready, then report READY and wait: no user process yet (but see
+    Assignment.start_when_ready)."""
     RUN = "run"
     """All hosts of the gang are READY: start the user's process."""
     STOP = "stop"
@@ -87,6 +88,9 @@ class Assignment(BaseModel):
     memory_bytes: int
     accelerators: int = Field(description="devices that the script sees; a stand-in's number where stand_in is true")
     stand_in: bool = Field(default=False, description="the type's accelerators are absent: CPU processes stand in")
+    start_when_ready: bool = Field(
+        default=False, description="the gang is this instance alone: it goes on from READY without waiting for RUN"
+    )
     gang_secret: str | None = Field(
         default=None,
         description="the same for all hosts of the attempt, and for nobody else: launchers' proof to peers",
