@@ -7,6 +7,8 @@ up.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -16,6 +18,7 @@ from trainshed_service.jobs.states import TERMINAL, JobState, PoolStatus
 from trainshed_service.pools.life import keep, show
 from trainshed_service.pools.match import keep_alive_seconds, may_keep_warm
 from trainshed_service.pools.warning import set_warning
+from trainshed_service.quotas.warm import warm_room
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import jobs
 from trainshed_worker.protocol import FailureCause, InstanceFailure
@@ -24,15 +27,20 @@ from trainshed_worker.protocol import FailureCause, InstanceFailure
 def keep_cluster(session: Session, live: Live, failure: InstanceFailure | None, now: float, settings: Settings) -> None:
     """Called in the transaction in which the attempt ended. Where no pool remains, the job shows Terminated."""
     row = session.execute(
-        select(jobs.c.state, jobs.c.pool_status, jobs.c.request).where(jobs.c.id == live.job_id)
+        select(jobs.c.state, jobs.c.pool_status, jobs.c.request, jobs.c.user_id, jobs.c.instance_count).where(
+            jobs.c.id == live.job_id
+        )
     ).one()
     if JobState(row.state) not in TERMINAL or row.pool_status is None:
         return
     seconds = keep_alive_seconds(row.request) if may_keep_warm(row.request) else 0
+    room = _room(session, row) if seconds else None
     if seconds == 0:
         why = "the job asked for no keep-alive"
     elif failure is not None and failure.cause is FailureCause.NODE:
         why = "an instance failed, so that its health is in doubt"
+    elif room is not None and room < row.instance_count:
+        why = f"a quota of warm instances has room for {room}, and they are {row.instance_count}"
     elif not keep(session, live.cluster_id, live.job_id, seconds, now, settings.max_cluster_life_seconds):
         why = f"they were held for {settings.max_cluster_life_seconds:g} s, the longest that is allowed"
     else:
@@ -40,3 +48,9 @@ def keep_cluster(session: Session, live: Live, failure: InstanceFailure | None, 
         return
     show(session, live.job_id, PoolStatus.TERMINATED, pool_retained_seconds=0)
     record(session, now, "pool.not_kept", f"job/{live.job_name}", f"The job's instances are not kept warm: {why}")
+
+
+def _room(session: Session, job: Any) -> int | None:
+    """How many instances the job's user and role may keep warm yet; None: as many as they like."""
+    instance_type = job.request["ResourceConfig"]["InstanceType"]
+    return warm_room(session, job.user_id, job.request["RoleArn"], instance_type)

@@ -56,6 +56,10 @@ class QuotaService:
 
     async def put(self, rule: Rule) -> None:
         """Set the rule of this subject and type; it replaces what there was. The subject must exist."""
+        self._tell(await self._database.write(lambda session: self.store(session, rule)))
+
+    def store(self, session: Session, rule: Rule) -> Quotas:
+        """`put` in a transaction; the soft rules there are then."""
         values = {
             "instances": rule.instances,
             "warm_instances": rule.warm_instances,
@@ -63,14 +67,10 @@ class QuotaService:
             "created_at": self._clock.now(),
         }
         key = {"subject_kind": rule.subject_kind, "subject": rule.subject, "instance_type": rule.instance_type}
-
-        def store(session: Session) -> Quotas:
-            had_hard = _lock(session)
-            if changed(session, update(quotas).where(*_is(key)).values(**values)) == 0:
-                session.execute(insert(quotas).values(**key, **values))
-            return self._changed(session, had_hard, "quota.set", rule, _limits(rule))
-
-        self._tell(await self._database.write(store))
+        had_hard = _lock(session)
+        if changed(session, update(quotas).where(*_is(key)).values(**values)) == 0:
+            session.execute(insert(quotas).values(**key, **values))
+        return self._changed(session, had_hard, "quota.set", rule, _limits(rule))
 
     async def remove(self, rule: Rule) -> None:
         """NoSuchEntity where there is no rule of this subject and type."""
