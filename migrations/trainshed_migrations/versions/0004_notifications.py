@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Integer(), nullable=True),
         sa.Column("url_sealed", sa.LargeBinary(), nullable=False),
         sa.Column("shown_url", sa.String(length=512), nullable=False),
-        sa.Column("any_address", sa.Boolean(), nullable=False),
+        sa.Column("by_admin", sa.Boolean(), nullable=False),
         sa.Column("kinds", sa.JSON(), nullable=False),
         sa.Column("created_at", sa.Float(), nullable=False),
         sa.Column("cursor", sa.BigInteger(), nullable=False),

@@ -44,9 +44,9 @@ def main() -> None:
     log.propagate = False
     log.setLevel(logging.WARNING)
     first = json.loads(sys.stdin.readline())
-    if not first["anyAddress"]:
-        guard()
-    target, answer = _target(first["url"], first["anyAddress"], notes)
+    if not first["trusted"]:
+        guard(any_address=first["anyAddress"])
+    target, answer = _target(first["url"], first["trusted"], notes)
     _say(answer)
     if target is None:
         return
@@ -54,8 +54,8 @@ def main() -> None:
         _say(_send(target, json.loads(line), notes))
 
 
-def _target(url: str, any_address: bool, notes: _Notes) -> tuple[Any, dict[str, Any]]:
-    if scheme_of(url) in _LOCAL and not any_address:
+def _target(url: str, trusted: bool, notes: _Notes) -> tuple[Any, dict[str, Any]]:
+    if scheme_of(url) in _LOCAL and not trusted:
         return None, {"ok": False, "error": "only an administrator may send to the service's own machine"}
     asset = apprise.AppriseAsset(secure_logging=True, async_mode=False, plugin_paths=[])
     found = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)

@@ -3,7 +3,7 @@
 Apprise's services connect where a URL says, follow redirects, and some read files that a URL names. The hook sees every
 connection and every opened file of the process, whichever library makes it, and stays for its whole life:
 
-* connections only to public IP addresses; none to sockets of this machine, none by name;
+* connections only to public IP addresses (or to any, see `any_address`); none to sockets of this machine, none by name;
 * files are opened only for reading, and only those of Python, its packages and the system's tables;
 * no further process is started.
 """
@@ -36,7 +36,7 @@ _STARTING = frozenset(
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def guard() -> None:
+def guard(*, any_address: bool) -> None:
     """From now on, for this process. What is forbidden raises PermissionError where it is tried."""
     own = {sys.prefix, sys.base_prefix, *(entry for entry in sys.path if entry.strip("/"))}
     extra = {os.environ[name] for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if name in os.environ}
@@ -44,7 +44,7 @@ def guard() -> None:
 
     def look(event: str, args: tuple[Any, ...]) -> None:
         if event in _CONNECTING:
-            _judge_address(args[1])
+            _judge_address(args[1], any_address)
         elif event == "open":
             _judge_file(args[0], args[1], args[2], readable)
         elif event in _STARTING:
@@ -53,9 +53,9 @@ def guard() -> None:
     sys.addaudithook(look)
 
 
-def _judge_address(address: Any) -> None:
+def _judge_address(address: Any, any_address: bool) -> None:
     host = address[0] if isinstance(address, tuple) and address else None
-    if not isinstance(host, str) or not is_public(host):
+    if not isinstance(host, str) or not (any_address or is_public(host)):
         raise PermissionError(
             "the host is not at a public address; an administrator can make such a target, or allow them with the "
             "setting notify_private_addresses"

@@ -28,10 +28,17 @@ class AppriseChannel:
     """`start_seconds` and `send_seconds`: how long the helper may take to start, and for one message."""
 
     def __init__(
-        self, url: str, *, any_address: bool, start_seconds: float = START_SECONDS, send_seconds: float = SEND_SECONDS
+        self,
+        url: str,
+        *,
+        any_address: bool,
+        trusted: bool,
+        start_seconds: float = START_SECONDS,
+        send_seconds: float = SEND_SECONDS,
     ) -> None:
         self._url = url
         self._any_address = any_address
+        self._trusted = trusted
         self._start_seconds = start_seconds
         self._send_seconds = send_seconds
         self._process: asyncio.subprocess.Process | None = None
@@ -92,7 +99,7 @@ class AppriseChannel:
             cwd="/",
             limit=_MAX_LINE,
         )
-        answer = await self._ask({"url": self._url, "anyAddress": self._any_address})
+        answer = await self._ask({"url": self._url, "anyAddress": self._any_address, "trusted": self._trusted})
         self.recipients = [str(each) for each in answer.get("recipients", [])]
         if not answer.get("ok"):
             await self.close()

@@ -24,14 +24,16 @@ class Channel(Protocol):
 
 
 class Channels(Protocol):
-    def open(self, url: str, *, any_address: bool) -> Channel: ...
+    def open(self, url: str, *, any_address: bool, trusted: bool) -> Channel:
+        """`any_address`: also at private ones. `trusted`: an administrator's, which may use files of this machine."""
+        ...
 
 
 @dataclass(frozen=True)
 class RealChannels:
     """A webhook for http and https; apprise for everything else."""
 
-    def open(self, url: str, *, any_address: bool) -> Channel:
+    def open(self, url: str, *, any_address: bool, trusted: bool) -> Channel:
         if scheme_of(url) in SCHEMES:
             return WebhookChannel(url, any_address=any_address)
-        return AppriseChannel(url, any_address=any_address)
+        return AppriseChannel(url, any_address=any_address, trusted=trusted)

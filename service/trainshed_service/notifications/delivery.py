@@ -35,8 +35,7 @@ _log = structlog.get_logger(__name__)
 POLL_SECONDS = 5.0
 """How late a target or an event of another process is seen."""
 _RETRY_SECONDS = 1.0
-_SHORTEST_PAUSE = 0.05
-_FAULT_PAUSE = 60.0
+_SHORTEST_PAUSE = 0.1
 _WORTH_STORING = 500
 """A cursor that passed so many events that concern nobody is stored, so that a restart does not read them again."""
 
@@ -97,7 +96,7 @@ class Dispatcher:
             busy, pause = True, _RETRY_SECONDS
             try:
                 busy, pause = await self._round()
-            except SQLAlchemyError:
+            except Exception:  # noqa: BLE001 - whatever it is: it is in the log, and delivery goes on
                 _log.exception("notifications.round_failed", retry_seconds=_RETRY_SECONDS)
             await self._wait([self._poked, wake] if busy else [self._poked], pause)
 
@@ -129,9 +128,7 @@ class Dispatcher:
             if position >= horizon:
                 continue
             if not news and position >= self._seen:
-                self._positions[target.id] = horizon
-                if horizon - target.cursor >= _WORTH_STORING:
-                    await self._database.write(partial(_store_position, target.id, horizon))
+                await self._pass_over(target, horizon)
                 continue
             self._start_worker(target.id, position, horizon)
         self._seen = horizon
@@ -145,9 +142,9 @@ class Dispatcher:
     def _worker_done(self, target_id: str, task: asyncio.Task[None]) -> None:
         self._workers.pop(target_id, None)
         self._poked.set()
-        if not task.cancelled() and task.exception() is not None:
-            self._resting[target_id] = self._clock.now() + _FAULT_PAUSE
-            _log.error("notifications.target_failed", target=target_id, exc_info=task.exception())
+        if not task.cancelled() and task.exception() is not None:  # the database
+            self._resting[target_id] = self._clock.now() + _RETRY_SECONDS
+            _log.error("notifications.target_not_served", target=target_id, exc_info=task.exception())
 
     async def _stop_workers(self) -> None:
         tasks = list(self._workers.values())
@@ -157,7 +154,17 @@ class Dispatcher:
 
     async def _work(self, target_id: str, position: int, horizon: int) -> None:
         """Deliver to one target until nothing is left, it fails, or it is gone."""
-        await self._give_up_old(target_id, horizon)
+        try:
+            await self._give_up_old(target_id, horizon)
+            await self._serve(target_id, position, horizon)
+        except SQLAlchemyError:
+            raise
+        except Exception:  # noqa: BLE001 - a fault of ours with this target: it is shown there, the others go on
+            _log.exception("notifications.target_failed", target=target_id)
+            now, fault = self._clock.now(), Outcome("an internal error; the service's log tells more")
+            await self._database.write(lambda session: progress.failed(session, target_id, fault, now))
+
+    async def _serve(self, target_id: str, position: int, horizon: int) -> None:
         channel: Channel | Outcome | None = None
         try:
             while self._lease.held():
@@ -165,15 +172,14 @@ class Dispatcher:
                 target, found = await self._database.read(
                     lambda session: self._next(session, target_id, position, horizon, now)  # noqa: B023
                 )
-                if target is None or found is None:
-                    self._positions[target_id] = horizon
+                if target is None:
+                    return
+                if found is None:
+                    await self._pass_over(target, horizon)
                     return
                 if channel is None:
                     channel = self._open(target)
-                if isinstance(channel, Outcome):
-                    outcome = channel
-                else:
-                    outcome = await channel.send(found.message)
+                outcome = channel if isinstance(channel, Outcome) else await channel.send(found.message)
                 if not await self._note(target_id, found, outcome):
                     return
                 position = found.event.id
@@ -182,13 +188,20 @@ class Dispatcher:
             if channel is not None and not isinstance(channel, Outcome):
                 await channel.close()
 
+    async def _pass_over(self, target: Any, horizon: int) -> None:
+        """Nothing up to the horizon is the target's business."""
+        self._positions[target.id] = horizon
+        if horizon - target.cursor >= _WORTH_STORING:
+            await self._database.write(lambda session: progress.looked_at(session, target.id, horizon))
+
     def _open(self, target: Any) -> Channel | Outcome:
         """A channel, or why there is none."""
         try:
             url = self._box.open(label_of(target.id), target.url_sealed)
         except SealError as error:
             return Outcome(str(error))
-        return self._channels.open(url, any_address=bool(target.any_address) or self._private_addresses)
+        trusted = bool(target.by_admin)
+        return self._channels.open(url, any_address=trusted or self._private_addresses, trusted=trusted)
 
     async def _note(self, target_id: str, found: Found, outcome: Outcome) -> bool:
         """Store what became of a delivery; whether to go on."""
@@ -256,7 +269,3 @@ def _all_targets(session: Session) -> list[Any]:
 def _has_news(session: Session, after: int, horizon: int) -> bool:
     here = select(events.c.id).where(events.c.id > after, events.c.id <= horizon, events.c.kind.in_((*KINDS, DROPPED)))
     return bool(session.scalar(select(exists(here))))
-
-
-def _store_position(target_id: str, horizon: int, session: Session) -> None:
-    progress.looked_at(session, target_id, horizon)

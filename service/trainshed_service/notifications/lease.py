@@ -32,8 +32,10 @@ class Lease:
         self._until = 0.0
 
     async def hold(self) -> bool:
-        """Take or renew the lease; whether it is ours now."""
+        """Take the lease, or renew it where a third of it has passed; whether it is ours now."""
         now = self._clock.now()
+        if now < self._until - self.seconds * 2 / 3:
+            return True
         taken = await self._database.write(lambda session: self._take(session, now))
         self._until = now + self.seconds if taken else 0.0
         return taken

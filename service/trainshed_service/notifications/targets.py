@@ -87,8 +87,7 @@ class NotificationService:
         if not principal.is_admin and user not in (None, principal.name):
             raise _denied(principal, "add notification targets of others")
         wanted = check_kinds(kinds)
-        any_address = principal.is_admin or self._settings.notify_private_addresses
-        shown = await self._check(url, any_address)
+        shown = await self._check(url, principal.is_admin)
         cursor = await self._horizon.settle()
         if cursor is None:
             cursor = await self._database.read(highest)
@@ -109,7 +108,7 @@ class NotificationService:
                     user_id=owner,
                     url_sealed=sealed,
                     shown_url=shown,
-                    any_address=principal.is_admin,
+                    by_admin=principal.is_admin,
                     kinds=wanted,
                     created_at=now,
                     cursor=cursor,
@@ -162,8 +161,9 @@ class NotificationService:
             url = self._box.open(label_of(target.id), target.url_sealed)
         except SealError as error:
             return {"id": target_id, "delivered": False, "error": str(error)}
-        any_address = bool(target.any_address) or self._settings.notify_private_addresses
-        channel = self._channels.open(url, any_address=any_address)
+        trusted = bool(target.by_admin)
+        any_address = trusted or self._settings.notify_private_addresses
+        channel = self._channels.open(url, any_address=any_address, trusted=trusted)
         try:
             outcome = await channel.send(self._composer.test(target_id, self._clock.now()))
         finally:
@@ -173,10 +173,11 @@ class NotificationService:
             self._dispatcher.poke()
         return {"id": target_id, "delivered": outcome.error is None, "error": outcome.error}
 
-    async def _check(self, url: str, any_address: bool) -> str:
+    async def _check(self, url: str, trusted: bool) -> str:
         """The URL as it is shown. ValidationException, which does not repeat it, where nothing can be sent there."""
         if len(url) > MAX_URL or not url.isprintable() or any(letter.isspace() for letter in url):
             raise validation_error(f"'url' has at most {MAX_URL} printable characters without spaces (write %20).")
+        any_address = trusted or self._settings.notify_private_addresses
         scheme = masking.scheme_of(url)
         if not scheme:
             raise validation_error(
@@ -185,7 +186,7 @@ class NotificationService:
         if scheme in SCHEMES:
             await self._check_webhook(url, any_address)
             return masking.shown(url)
-        channel = AppriseChannel(url, any_address=any_address)
+        channel = AppriseChannel(url, any_address=any_address, trusted=trusted)
         try:
             error = await channel.check()
             if error is not None:

@@ -348,7 +348,7 @@ class NotificationTarget(Base):
     """Somewhere that events are told to. `user_id` null: of everybody; else of this user (`notifications.receivers`).
 
     `cursor`: all events up to this id are delivered or none of the target's business. `kinds` empty: all.
-    `any_address`: made by an administrator, whose targets may be in private networks.
+    `by_admin`: made by an administrator, whose targets may be in private networks.
     """
 
     __tablename__ = "notification_targets"
@@ -356,7 +356,7 @@ class NotificationTarget(Base):
     user_id: Mapped[int | None] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
     url_sealed: Mapped[bytes] = mapped_column(LargeBinary)
     shown_url: Mapped[str] = mapped_column(String(512))
-    any_address: Mapped[bool] = mapped_column(Boolean)
+    by_admin: Mapped[bool] = mapped_column(Boolean)
     kinds: Mapped[list[Any]] = mapped_column(JSON)
     created_at: Mapped[float] = mapped_column(Float)
     cursor: Mapped[int] = mapped_column(BigInteger)

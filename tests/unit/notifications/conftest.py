@@ -41,9 +41,10 @@ class FakeChannels:
     hanging: set[str] = field(default_factory=set)
     any_address: dict[str, bool] = field(default_factory=dict)
 
-    def open(self, url: str, *, any_address: bool) -> FakeChannel:
+    def open(self, url: str, *, any_address: bool, trusted: bool) -> FakeChannel:
         host = url.split("/")[2]
         self.any_address[host] = any_address
+        assert not trusted or any_address
         return FakeChannel(self, host)
 
     def of(self, host: str) -> list[str]:
