@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from email import message_from_bytes, policy
@@ -18,7 +19,12 @@ from tests.support.ports import free_port
 class WebhookServer:
     """Use as a context manager. `answer(number)`: status and headers for the n-th POST, from 1; it may block."""
 
-    def __init__(self, answer: Callable[[int], tuple[int, dict[str, str]]] | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        answer: Callable[[int], tuple[int, dict[str, str]]] | None = None,
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
@@ -47,6 +53,8 @@ class WebhookServer:
         ThreadingHTTPServer.allow_reuse_address = True
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property

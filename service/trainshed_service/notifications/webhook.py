@@ -43,14 +43,20 @@ def check_webhook(url: str) -> None:
 
 class WebhookChannel:
     def __init__(
-        self, url: str, *, any_address: bool, resolver: Resolve = resolve, total_seconds: float = TOTAL_SECONDS
+        self,
+        url: str,
+        *,
+        any_address: bool,
+        resolver: Resolve = resolve,
+        total_seconds: float = TOTAL_SECONDS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._url = url
         self._any_address = any_address
         self._resolve = resolver
         self._total_seconds = total_seconds
         self._client = httpx.AsyncClient(
-            verify=_tls(),
+            verify=tls or _tls(),
             trust_env=False,
             follow_redirects=False,
             timeout=httpx.Timeout(total_seconds, connect=min(CONNECT_SECONDS, total_seconds)),

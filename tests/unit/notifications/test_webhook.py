@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from tests.support.ports import free_port
 from tests.support.receivers import WebhookServer
@@ -93,6 +101,47 @@ async def test_one_that_does_not_answer_and_one_that_is_not_there() -> None:
         done.set()
     outcome = await send(f"http://127.0.0.1:{free_port()}/s3cret")
     assert "cannot deliver" in (outcome.error or "") and "s3cret" not in (outcome.error or "")
+
+
+async def test_the_certificate_is_that_of_the_name_though_the_address_is_connected_to(tmp_path: Path) -> None:
+    async def here(_host: str, _port: int, *, any_address: bool) -> list[str]:
+        assert not any_address
+        return ["127.0.0.1"]
+
+    certificate = certificate_of("hooks.example", tmp_path)
+    inward = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    inward.load_cert_chain(certificate)
+    outward = ssl.create_default_context(cafile=str(certificate))
+    with WebhookServer(tls=inward) as server:
+        options: dict[str, Any] = {"any_address": False, "resolver": here, "tls": outward}
+        assert (await send(f"https://hooks.example:{server.port}/", **options)).error is None
+        assert server.headers[0]["host"] == f"hooks.example:{server.port}"
+        wrong = await send(f"https://other.example:{server.port}/", **options)
+        assert "certificate" in (wrong.error or "").lower()
+        assert len(server.bodies) == 1
+
+
+def certificate_of(name: str, folder: Path) -> Path:
+    """A PEM file with a key and its own certificate for a host."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "certificate.pem"
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(secret + made.public_bytes(Encoding.PEM))
+    return path
 
 
 @pytest.mark.parametrize("url", ["https://", "http:///x", "https://host:99999/", "http://[::1"])
