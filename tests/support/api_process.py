@@ -19,7 +19,7 @@ from tests.support.processes import start_process
 from tests.support.wait import patient
 from trainshed_service.clock import SystemClock
 from trainshed_service.identity import Bootstrap, IdentityService
-from trainshed_service.identity.service import ADMIN
+from trainshed_service.identity.users import ADMIN
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 from trainshed_service.store.tables import users
@@ -34,7 +34,7 @@ class ApiProcess:
         self.port = free_port()
         self._values = {"home": str(home), "port": self.port, "gateway_port": 9, "ingest_port": 9, **settings}
         self.settings = Settings.model_validate(self._values)
-        self.bootstrap, self._token = self._prepare()
+        self.bootstrap, self.token = self._prepare()
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: dict[str, Any] = {}
 
@@ -65,13 +65,13 @@ class ApiProcess:
 
     def rest(self, path: str) -> Any:
         """What GET of this path answers an administrator, as JSON."""
-        answer = httpx.get(self.url + path, headers={"Authorization": f"Bearer {self._token}"}, timeout=30)
+        answer = httpx.get(self.url + path, headers={"Authorization": f"Bearer {self.token}"}, timeout=30)
         answer.raise_for_status()
         return answer.json()
 
     def call(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> httpx.Response:
         """Any REST call, as an administrator or with the token of somebody else."""
-        headers = {"Authorization": f"Bearer {token or self._token}"}
+        headers = {"Authorization": f"Bearer {token or self.token}"}
         return httpx.request(method, self.url + path, json=body, headers=headers, timeout=60)
 
     def new_client(self, service: str = "sagemaker") -> Any:
