@@ -237,8 +237,11 @@ class NodeService:
                     await asyncio.sleep(_LOOK_PAUSE_SECONDS)  # many changes at once: one look
 
     async def _placed(self, placement: Placement) -> None:
-        """A gang was placed: its log streams exist before its agents hear of it."""
-        await self._logs.ensure_streams(placement.job_name, placement.stream_names)
+        """A gang was placed: its log streams and its credentials are there before its agents hear of it."""
+        await asyncio.gather(
+            self._logs.ensure_streams(placement.job_name, placement.stream_names),
+            self._credentials.get(placement.attempt_id, placement.request),
+        )
         self._versions.bump(placement.agent_ids)
         self._events.published()
 

@@ -26,12 +26,13 @@ class StaleDecision(RuntimeError):
 
 @dataclass(frozen=True)
 class Placement:
-    """What was committed. `stream_names` in rank order."""
+    """What was committed. `stream_names` in rank order; `request` as the job has it."""
 
     job_name: str
     attempt_id: str
     agent_ids: frozenset[str]
     stream_names: tuple[str, ...]
+    request: dict[str, Any]
 
 
 def stream_name(job_name: str, host: str, log_stream_epoch: int) -> str:
@@ -97,6 +98,7 @@ def commit_place(session: Session, place: Place, now: float, settings: Settings)
         attempt_id,
         frozenset(session.scalars(select(nodes.c.agent_id).where(nodes.c.id.in_(place.nodes)))),
         tuple(stream_name(job.name, host, epoch) for host in hosts),
+        row.request,
     )
 
 

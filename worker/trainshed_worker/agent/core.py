@@ -97,7 +97,7 @@ class Agent:
     def _clusters(self) -> set[str]:
         """Clusters whose networks and cache directories stay: those that a slot holds, is to hold, or is kept for."""
         held = {slot.runner.assignment.cluster_id for slot in self._slots if slot.runner is not None}
-        wanted = {assignment.cluster_id for assignment in self._desired.assignments}
+        wanted = {item.cluster_id for item in self._desired.assignments if item.action is not Action.CLEAR}
         return held | wanted | set(self._desired.kept_clusters)
 
     def _load_desired(self) -> DesiredState:

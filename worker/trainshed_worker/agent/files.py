@@ -1,4 +1,4 @@
-"""Small files that survive a crash at any line: written aside, synced, renamed, the folder synced."""
+"""Small files that survive a crash at any line: written aside, synced (where asked), renamed, the folder synced."""
 
 import json
 import os
@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import Any
 
 
-def write_atomic(path: Path, content: str, mode: int = 0o600) -> None:
-    """Replace `path`; after a crash it holds the old content or the new, whole."""
+def write_atomic(path: Path, content: str, mode: int = 0o600, *, sync: bool = True) -> None:
+    """Replace `path`; after a crash it holds the old content or the new, whole.
+
+    Without `sync` that holds for a crash of processes alone, not of the machine, and it does not wait for the disk.
+    """
     temporary = path.with_name(f".{path.name}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     os.replace(temporary, path)
-    sync_directory(path.parent)
+    if sync:
+        sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:

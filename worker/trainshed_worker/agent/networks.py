@@ -56,7 +56,7 @@ def write_credentials(layout: InstanceLayout, access: ObjectStoreAccess) -> Path
         "Expiration": expires,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(document))
+    write_atomic(path, json.dumps(document), sync=False)  # who reads it ends with the machine
     return path
 
 

@@ -169,15 +169,17 @@ async def _environment(state: AssignmentState, network: Step, code: Step, data: 
         name, base = await asyncio.to_thread(base_for, state.context.table, image)
     except BaseError as error:
         raise DataError(FailureCause.NODE, str(error)) from error
-    await _after([code, *data] if in_channels(state.assignment) else [code])
     start = time.time()
+    directory: Path = state.layout.environment
+    # Most jobs have no requirements: the environment without any is made while the code is on its way.
+    environment = await asyncio.to_thread(provide, name, base, directory)
+    state.record.span("environment", start, time.time())
+    await _after([code, *data] if in_channels(state.assignment) else [code])
     wanted = await asyncio.to_thread(requirements_of, state.assignment, state.layout)
-    installed: Installed | None = None
     if wanted is not None:
         installed = await _install(state, wanted, base, network)
-    directory: Path = state.layout.environment
-    state.environment = await asyncio.to_thread(provide, name, base, directory, installed)
-    state.record.span("environment", start, time.time())
+        environment = await asyncio.to_thread(provide, name, base, directory, installed)
+    state.environment = environment
 
 
 async def _install(state: AssignmentState, wanted: Requirements, base: BaseEnvironment, network: Step) -> Installed:

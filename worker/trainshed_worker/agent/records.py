@@ -1,8 +1,9 @@
 """What the agent remembers of one assignment, on disk from its first step to its last.
 
-Invariant: a change of phase, a failure and an exit are stored (with a sync) before a report carries them, and
-`revision` grows with every change, so an older report never wins. Progress is not stored, so revisions are reserved in
-blocks: a restarted agent goes on above every number that it can have reported.
+Invariant: a change of phase, a failure and an exit are stored before a report carries them (with a sync, but for the
+phases before anything of the user runs), and `revision` grows with every change, so an older report never wins.
+Progress is not stored, so revisions are reserved in blocks: a restarted agent goes on above every number that it can
+have reported.
 """
 
 import time
@@ -82,8 +83,8 @@ class Record:
         record.save()
         return record
 
-    def save(self) -> None:
-        write_atomic(self.path, self.data.model_dump_json())
+    def save(self, *, sync: bool = True) -> None:
+        write_atomic(self.path, self.data.model_dump_json(), sync=sync)
 
     @property
     def report(self) -> AssignmentReport:
@@ -107,7 +108,11 @@ class Record:
             self.save()
 
     def move(self, phase: Phase, **changes: Any) -> None:
-        """Go on to `phase` with `changes` of the report, stored when this returns. Never goes back."""
+        """Go on to `phase` with `changes` of the report, stored when this returns. Never goes back.
+
+        Before anything of the user runs, the disk is not waited for: after a crash of the machine all of it is done
+        again, and a job that starts is waited for by somebody.
+        """
         now = time.time()
         report = self.report
         if PHASE_ORDER.index(phase) > PHASE_ORDER.index(report.phase):
@@ -118,7 +123,10 @@ class Record:
         for name, value in changes.items():
             setattr(report, name, value)
         self._bump()
-        self.save()
+        self.save(sync=self.data.started or not self._preparing())
+
+    def _preparing(self) -> bool:
+        return PHASE_ORDER.index(self.phase) <= PHASE_ORDER.index(Phase.READY) and self.report.failure is None
 
     def span(self, name: str, start: float, end: float) -> None:
         """Add one row to the phase ledger."""

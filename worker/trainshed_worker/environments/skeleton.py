@@ -7,6 +7,7 @@ sees, in this order, what the process itself installs, the job's requirements, t
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from trainshed_worker.environments.base import BaseEnvironment
@@ -48,8 +49,13 @@ def make_skeleton(
     (packages / "_below.pth").write_text("\n".join(lines) + "\n")
     for name in ("pip", "pip3"):
         _script(binaries / name, f'#!/bin/sh\nexec {inside}/bin/python3 -m pip "$@"\n')
+    adopted: dict[str, bytes] = {}
     for folder in scripts:
-        _adopt_scripts(folder, binaries, inside)
+        if folder.is_dir():
+            for name, content in _scripts(folder, folder.stat().st_mtime_ns, str(inside)):
+                adopted.setdefault(name, content)
+    for name, content in adopted.items():
+        _write(str(binaries / name), content)
 
 
 def _link(path: Path, target: Path) -> None:
@@ -62,12 +68,22 @@ def _script(path: Path, content: str) -> None:
     path.chmod(0o755)
 
 
-def _adopt_scripts(folder: Path, binaries: Path, inside: PurePosixPath) -> None:
-    """Rewrite the first line of each Python script in `folder` that is not there yet."""
-    if not folder.is_dir():
-        return
+def _write(path: str, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o755)
+    try:
+        os.write(descriptor, content)
+        os.fchmod(descriptor, 0o755)  # whatever the agent's umask is
+    finally:
+        os.close(descriptor)
+
+
+@lru_cache(maxsize=64)
+def _scripts(folder: Path, changed_at: int, inside: str) -> tuple[tuple[str, bytes], ...]:
+    """The Python scripts in `folder` with their first lines rewritten. Read once per state of the folder: there are a
+    hundred of them in a common environment, and a job waits for this."""
+    found = []
     for entry in os.scandir(folder):
-        if entry.name.startswith(_SKIPPED) or (binaries / entry.name).exists():
+        if entry.name.startswith(_SKIPPED):
             continue
         if not entry.is_file() or entry.stat().st_size > MAX_SCRIPT:
             continue
@@ -75,6 +91,5 @@ def _adopt_scripts(folder: Path, binaries: Path, inside: PurePosixPath) -> None:
         first, _, rest = content.partition(b"\n")
         if not first.startswith(b"#!") or b"python" not in first:
             continue
-        path = binaries / entry.name
-        path.write_bytes(f"#!{inside}/bin/python3\n".encode() + rest)
-        path.chmod(0o755)
+        found.append((entry.name, f"#!{inside}/bin/python3\n".encode() + rest))
+    return tuple(found)
