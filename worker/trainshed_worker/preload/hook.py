@@ -17,7 +17,7 @@ class _AtTheEndOfSite:
             return
         sys.meta_path.remove(self)
         startup = frozenset(sys.modules)
-        sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+        sys.path.insert(0, str(Path(__file__).parents[2]))
         from trainshed_worker.preload.parent import main
 
         main(startup)

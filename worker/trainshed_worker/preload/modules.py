@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 _OPENBLAS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
+_set_threads: list[Callable[[ctypes.c_int], Any]] = []
 
 
 def renew(parent_prefix: str) -> None:
@@ -30,8 +31,9 @@ def renew(parent_prefix: str) -> None:
         torch.default_generator.seed()
         if threads:
             torch.set_num_threads(threads)
-    if threads:
-        _openblas(threads)
+    if threads > 1:  # they read the number when they were loaded, and it was 1 in the parent
+        for set_threads in _set_threads:
+            set_threads(ctypes.c_int(threads))
 
 
 def _standard_library(parent_prefix: str) -> None:
@@ -70,16 +72,13 @@ def _number(name: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _openblas(threads: int) -> None:
-    """numpy's and scipy's OpenBLAS read the number when they were loaded, which was 1 in the parent."""
-    paths = set()
+def remember() -> None:
+    """In the parent, when all is imported: find the libraries whose thread counts are to be set in its forks."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if "openblas" in line:
-                paths.add(line.split(None, 5)[5].strip())
-    for path in paths:
+        paths = {line.split(None, 5)[5].strip() for line in file if "openblas" in line}
+    for path in sorted(paths):
         library = ctypes.CDLL(path)
         for name in _OPENBLAS:
             with contextlib.suppress(AttributeError):
-                getattr(library, name)(ctypes.c_int(threads))
+                _set_threads.append(getattr(library, name))
                 break

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 
-from trainshed_worker.preload import hugepages, interpreter, script
+from trainshed_worker.preload import ending, hugepages, interpreter, modules, script
 from trainshed_worker.preload.eligibility import Checker
 from trainshed_worker.preload.facts import VARIABLE, ParentFacts
 from trainshed_worker.sandbox import continuation, zygote
@@ -28,6 +28,7 @@ def main(startup: frozenset[str]) -> None:
     for target in (1, 2):  # sys.stdout and sys.stderr were made for a pipe, which is what a command's output is
         os.dup2(facts.log, target)
     os.close(facts.log)
+    ending.keep()
     command = _serve(facts, startup)
     script.go_on(command, facts)
 
@@ -62,6 +63,9 @@ def _preload(facts: ParentFacts, startup: frozenset[str]) -> frozenset[str]:
             if error.name != name:
                 raise
             print(f"{name} is not in this environment", flush=True)
+    ending.remember(startup)
+    script.remember_ours()
+    modules.remember()
     gc.collect()
     pages = hugepages.collapse()
     print(f"ready after {time.monotonic() - begin:.1f} s, {pages} huge pages", flush=True)

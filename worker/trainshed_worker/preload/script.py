@@ -13,14 +13,16 @@ import sys
 import types
 from pathlib import Path, PurePosixPath
 
-from trainshed_worker.preload import interpreter, modules
+from trainshed_worker.preload import ending, interpreter, modules
 from trainshed_worker.preload.eligibility import layers_of
 from trainshed_worker.preload.facts import ParentFacts
 from trainshed_worker.sandbox import syscalls
 from trainshed_worker.sandbox.spec import Command
 
 OURS = "trainshed_worker"
+_ROOT = str(Path(__file__).parents[2])
 _DESCRIPTORS = 1 << 20
+_ours: list[str] = []
 
 
 def go_on(command: Command, facts: ParentFacts) -> None:
@@ -36,6 +38,7 @@ def go_on(command: Command, facts: ParentFacts) -> None:
         _interpreter(command, facts)
         _main_module()
         modules.renew(facts.prefix)
+        ending.shorten()
         _forget_ours()
     except BaseException as error:  # noqa: BLE001 (whatever it was, a fresh process does what was asked)
         os.write(2, f"trainshed: a fresh process is started, since the preloaded one failed: {error!r}\n".encode())
@@ -54,7 +57,7 @@ def _signals() -> None:
 def _interpreter(command: Command, facts: ParentFacts) -> None:
     prefix = str(PurePosixPath(command.argv[0]).parent.parent)
     layers = layers_of(command, facts)
-    site_paths = [path for path in sys.path if path not in _own_root()]
+    site_paths = [path for path in sys.path if path != _ROOT]
     python_path = command.env.get("PYTHONPATH", "")
     library = sys._stdlib_dir  # type: ignore[attr-defined]
     interpreter.configure(
@@ -76,8 +79,9 @@ def _interpreter(command: Command, facts: ParentFacts) -> None:
         else:
             paths.append(path)
     sys.path[:] = dict.fromkeys(paths)
+    kept = (sys.base_prefix, *facts.below)
     for path in list(sys.path_importer_cache):
-        if path.startswith(own) or path in _own_root() or not path.startswith((sys.base_prefix, *facts.below)):
+        if path.startswith(own) or not path.startswith(kept):
             del sys.path_importer_cache[path]
 
 
@@ -91,11 +95,11 @@ def _main_module() -> None:
     sys.modules["__main__"] = fresh
 
 
-def _own_root() -> tuple[str, ...]:
-    return (str(Path(__file__).resolve().parents[2]),)
+def remember_ours() -> None:
+    """In the parent: to look through all names would touch, and so copy, the memory of each, in every fork."""
+    _ours.extend(name for name in sys.modules if name == OURS or name.startswith(f"{OURS}."))
 
 
 def _forget_ours() -> None:
-    for name in list(sys.modules):
-        if name == OURS or name.startswith(f"{OURS}."):
-            del sys.modules[name]
+    for name in _ours:
+        del sys.modules[name]
