@@ -43,7 +43,7 @@ class Holding:
 
 
 class NodeClass:
-    __slots__ = ("component", "ends", "free_heap", "free_ids", "index", "present", "types")
+    __slots__ = ("component", "ends", "free_heap", "free_ids", "index", "pools", "present", "types")
 
     def __init__(self, index: int, types: frozenset[str]) -> None:
         self.index = index
@@ -53,6 +53,8 @@ class NodeClass:
         self.free_ids: set[str] = set()
         self.free_heap: list[str] = []
         self.ends: list[tuple[float, int, Holding]] = []
+        self.pools: dict[int, Holding] = {}
+        """Pools (also ending ones) with nodes of this class, by their serial."""
 
 
 class Node:
@@ -147,6 +149,8 @@ class Fleet:
             holding.counts[index] = holding.counts.get(index, 0) + 1
         for index in holding.counts:
             insort(self.classes[index].ends, (holding.ends_at, holding.serial, holding))
+            if holding.kind == "pool":
+                self.classes[index].pools[holding.serial] = holding
 
     def release(self, node_id: str) -> Holding | None:
         """The node is free again; who held it."""
@@ -156,10 +160,10 @@ class Fleet:
             self._drop(node_id, node)
         return holding
 
-    def dissolve(self, holding: Holding) -> None:
-        """All nodes of a holding are free, for the moment: to be held anew."""
-        for node_id in list(holding.types):
-            self._drop(node_id, self.nodes[node_id])
+    def pools_of(self, classes: Iterable[int]) -> list[Holding]:
+        """Pools (also ending ones) with nodes of these classes, in the order in which they came to be."""
+        found = {serial: pool for index in classes for serial, pool in self.classes[index].pools.items()}
+        return [found[serial] for serial in sorted(found)]
 
     def change_end(self, holding: Holding, ends_at: float) -> None:
         if holding.ends_at == ends_at:
@@ -227,6 +231,7 @@ class Fleet:
             holding.counts[index] = left
         else:
             self._forget_end(index, holding)
+            self.classes[index].pools.pop(holding.serial, None)
             del holding.counts[index]
         self._free(node_id, node)
 

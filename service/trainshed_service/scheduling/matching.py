@@ -36,6 +36,16 @@ def fit(needs: Needs, counts: Sequence[int], accepting: Accepting) -> Allocation
                 taken.append((name, cls, there))
                 missing -= there
         return None
+    alone: list[tuple[str, int, int]] = []
+    for name, count in needs:
+        classes = accepting(name)
+        if len(classes) != 1 or any([part[1] == classes[0] for part in alone]):
+            break
+        if counts[classes[0]] < count:
+            return None
+        alone.append((name, classes[0], count))
+    else:
+        return tuple(alone)  # no two types share a class
     flow, missing_types = _flow(needs, counts, accepting)
     if missing_types:
         return None

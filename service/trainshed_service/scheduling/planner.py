@@ -37,6 +37,7 @@ from trainshed_service.scheduling.events import (
 )
 from trainshed_service.scheduling.fleet import Holding
 from trainshed_service.scheduling.pooling import match_pools, reclaim
+from trainshed_service.scheduling.queue import Waiting
 from trainshed_service.scheduling.state import Policy, State
 from trainshed_service.scheduling.walk import Walk
 from trainshed_service.scheduling.words import reason
@@ -147,16 +148,40 @@ def _queue(state: State, job: JobQueued, changes: _Changes) -> None:
         return
     waiting = state.queue.jobs[job.job_id]
     components = waiting.shape.components(state.fleet)
-    if waiting.shape.fits(state.fleet) is not None or not components <= state.heads.keys():
-        changes.components |= components
-    else:
-        # It may be the new head, which is told why it waits; nothing can start by that.
-        order = state.queue.order
-        for component in components:
-            head = state.queue.jobs.get(state.heads[component])
-            warp = state.warp()
-            if head is None or order(job, state.shares, warp) < order(head.job, state.shares, warp):
-                changes.components.add(component)
+    if waiting.shape.fits(state.fleet) is not None:
+        if not _is_refused(state, waiting, components):
+            changes.components |= components
+        return
+    # It may be the new head, which is told why it waits; nothing can start by that.
+    for component in components:
+        head = state.queue.jobs.get(state.heads.get(component, -1))
+        if head is None or _is_before(state, job, head.job):
+            changes.components.add(component)
+
+
+def _is_refused(state: State, waiting: Waiting, components: frozenset[int]) -> bool:
+    """Whether the last look at the nodes that the job could use says that it has to wait."""
+    if len(components) != 1:
+        return False
+    (component,) = components
+    refusals = state.refusals.get(component)
+    if refusals is None:
+        return False
+    job, shape = waiting.job, waiting.shape
+    if refusals.head is not None and len(shape.needs) == 1:
+        head_id, start, left = refusals.head
+        head = state.queue.jobs.get(head_id)
+        if head is not None and shape.total > left and state.now + job.max_runtime_seconds > start:
+            return _is_before(state, head.job, job)
+    for job_id in (refusals.by(waiting.shape, job.max_runtime_seconds), refusals.last):
+        before = state.queue.jobs.get(job_id) if job_id is not None else None
+        if before is not None and _is_before(state, before.job, job):
+            return True
+    return False
+
+
+def _is_before(state: State, one: JobQueued, other: JobQueued) -> bool:
+    return state.order_of(one) < state.order_of(other)
 
 
 def _leave(state: State, job_id: int, changes: _Changes) -> None:
@@ -206,15 +231,21 @@ def _decide(state: State, changes: _Changes) -> list[Decision]:
             changes.components |= {
                 state.fleet.nodes[node_id].cls.component for place in places for node_id in place.nodes[:1]
             }
-    scope = {state.fleet.classes[component].component for component in changes.components}
-    while scope:
+    for component in sorted({state.fleet.classes[component].component for component in changes.components}):
+        _look(state, component, decisions)
+    return decisions
+
+
+def _look(state: State, component: int, decisions: list[Decision]) -> None:
+    """Place what can be placed on these nodes."""
+    scope, done = {component}, False
+    while not done:
         walk = Walk(state, scope)
         done = walk.run()
         decisions += walk.look.places
-        if done:
-            _note_heads(state, walk, scope, decisions)
-            break
-    return decisions
+    for each in scope:
+        state.refusals[each] = walk.refusals
+    _note_heads(state, walk, scope, decisions)
 
 
 def _note_heads(state: State, walk: Walk, scope: set[int], decisions: list[Decision]) -> None:

@@ -82,7 +82,11 @@ def plan(state: State, head: Waiting) -> list[Holding]:
         return []
     counts = list(fleet.free)
     candidates: list[Holding] = []
-    for pool in fleet.pools.values():
+    needed = head.shape.total - sum([fleet.free[index] for index in classes])
+    pools = fleet.pools_of(classes)
+    if needed > sum([sum(pool.counts.values()) for pool in pools]):
+        return []
+    for pool in pools:
         if pool.kind == "ending":
             for index, count in pool.counts.items():
                 counts[index] += count

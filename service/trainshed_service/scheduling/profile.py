@@ -1,7 +1,7 @@
 """What will be free when, by the limits of what runs: the ground on which it is proven that a job delays nobody.
 
-A `Future` is drawn for one decision. Of each class of nodes it keeps what is free now and the ends of what is held (by
-the jobs' maximum runtimes and the pools' expiry), less what has been set aside for jobs that wait, in their order.
+A `Future` is drawn for one look at the queue. Of each class of nodes it keeps what is free now and the ends of what is
+held (by the jobs' maximum runtimes and the pools' expiry), less what has been set aside for jobs that wait, in order.
 
 Invariant: nothing that is placed within `window` of all that is set aside can make any of it later.
 """
@@ -19,6 +19,7 @@ LATE_SECONDS = 30.0
 """What should have ended by now is expected any moment; what is later than this …"""
 LATE_MORE_SECONDS = 60.0
 """… is expected in so many seconds: its limit proves nothing any more."""
+_MOST_MOMENTS = 64
 
 
 class _Base:
@@ -56,9 +57,10 @@ class _Base:
         return True
 
     def at(self, time: float) -> int:
-        while self.times[-1] <= time and self.more():
+        times = self.times
+        while times[-1] <= time and self.more():
             pass
-        return self.totals[bisect_right(self.times, time) - 1]
+        return self.totals[bisect_right(times, time) - 1]
 
     def after(self, time: float) -> float:
         """When the next stair comes; infinity where none does."""
@@ -76,8 +78,31 @@ class _Base:
         return self.times[bisect_left(self.totals, total)]
 
 
-Span = tuple[float, float, int, bool]
-"""From, until, nodes, and whether the span is certain (else its start is a lower bound and it never ends)."""
+class _Aside:
+    """What is set aside of one class: `amounts[i]` from `times[i]` on."""
+
+    __slots__ = ("amounts", "times")
+
+    def __init__(self) -> None:
+        self.times = [-math.inf]
+        self.amounts = [0]
+
+    def put(self, start: float, end: float, count: int) -> None:
+        first = self._cut(start)
+        last = self._cut(end) if end < math.inf else len(self.times)
+        for place in range(first, last):
+            self.amounts[place] += count
+
+    def after(self, time: float) -> float:
+        place = bisect_right(self.times, time)
+        return self.times[place] if place < len(self.times) else math.inf
+
+    def _cut(self, time: float) -> int:
+        place = bisect_left(self.times, time)
+        if place == len(self.times) or self.times[place] != time:
+            self.times.insert(place, time)
+            self.amounts.insert(place, self.amounts[place - 1])
+        return place
 
 
 class Future:
@@ -85,67 +110,104 @@ class Future:
         self._fleet = fleet
         self._now = now
         self._bases: dict[int, _Base] = {}
-        self._spans: dict[int, list[Span]] = {}
-
-    def base(self, cls: int) -> _Base:
-        found = self._bases.get(cls)
-        if found is None:
-            ends = list(self._fleet.classes[cls].ends)
-            found = self._bases[cls] = _Base(self._now, self._fleet.free[cls], ends, cls)
-            self._spans[cls] = []
-        return found
+        self._all: dict[int, _Aside] = {}
+        self._certain: dict[int, _Aside] = {}
 
     def knows(self, cls: int) -> bool:
         """Whether the class was drawn already: what is placed from now on has to be told by `put`."""
         return cls in self._bases
 
     def put(self, allocation: Allocation, start: float, end: float, *, certain: bool = True) -> None:
-        """Set nodes aside (or, from now on, give them to a job)."""
+        """Set nodes aside (or, from now on, give them to a job). Not certain: `start` is a lower bound, `end` none."""
         for _, cls, count in allocation:
-            self.base(cls)
-            self._spans[cls].append((start, end, count, certain))
+            self._base(cls)
+            self._all[cls].put(start, end, count)
+            if certain:
+                self._certain[cls].put(start, end, count)
 
-    def window(self, cls: int, start: float, end: float, *, certain: bool = False) -> int:
-        """How many nodes of the class are there all the time from `start` to `end`, by all or only by certain spans."""
-        base = self.base(cls)
-        spans = self._spans[cls]
-        lowest = base.at(start)
-        if not spans:
-            return lowest
-        moments = [start, *(span[0] for span in spans if start < span[0] < end)]
-        result = None
-        for moment in moments:
-            taken = sum(
-                count for begin, finish, count, sure in spans if begin <= moment < finish and (sure or not certain)
-            )
-            there = (lowest if moment == start else base.at(moment)) - taken
-            if result is None or there < result:
-                result = there
-        assert result is not None
-        return result
-
-    def counts(self, classes: frozenset[int], start: float, end: float, *, certain: bool = False) -> list[int]:
+    def counts(self, classes: frozenset[int], start: float, end: float) -> list[int]:
+        """How many nodes of each class are there all the time from `start` to `end`, beside all that is set aside."""
         counts = [0] * len(self._fleet.classes)
         for cls in classes:
-            counts[cls] = self.window(cls, start, end, certain=certain)
+            counts[cls] = self._window(self._base(cls), self._all[cls], start, end)
         return counts
 
-    def earliest(self, needs: Needs, classes: frozenset[int], seconds: float) -> tuple[float, Allocation] | None:
-        """When a gang can start at the earliest by all certain spans, and where. None: never."""
-        time = self._now
+    def earliest(self, needs: Needs, classes: frozenset[int], seconds: float) -> tuple[float, Allocation | None] | None:
+        """When a gang can start at the earliest beside all that is certain, and where. None: never.
+
+        Without an allocation the time is a lower bound only: finding the very moment would take too long.
+        """
         if len(classes) == 1 and len(needs) == 1:
-            (cls,) = classes
-            time = self.base(cls).when(needs[0][1])
-        while time < math.inf:
-            counts = self.counts(classes, time, time + seconds, certain=True)
+            (cls,), (name, count) = classes, needs[0]
+            time = self._first_hole(self._base(cls), self._certain[cls], count, seconds)
+            return (time, ((name, cls, count),)) if time < math.inf else None
+        time = self._now
+        for name, count in needs:
+            usable = self._fleet.accepting(name)
+            if len(usable) == 1:
+                time = max(time, self._base(usable[0]).when(count))
+        for _ in range(_MOST_MOMENTS):
+            if time == math.inf:
+                return None
+            counts = [0] * len(self._fleet.classes)
+            for cls in classes:
+                counts[cls] = self._window(self._base(cls), self._certain[cls], time, time + seconds)
             found = fit(needs, counts, self._fleet.accepting)
             if found is not None:
                 return time, found
             time = self.next_more(classes, time)
-        return None
+        return time, None
+
+    def before(self, cls: int, needs: Needs, seconds: float) -> tuple[float, int] | None:
+        """When a gang that needs one class can start beside all that is certain, and what is left then. None: never."""
+        (_, count), *_ = needs
+        time = self._first_hole(self._base(cls), self._certain[cls], count, seconds)
+        if time == math.inf:
+            return None
+        return time, self._base(cls).at(time) - count
 
     def next_more(self, classes: frozenset[int], time: float) -> float:
-        """The next moment at which there may be more, by all certain spans."""
-        moments = [self.base(cls).after(time) for cls in classes]
-        moments += [span[1] for cls in classes for span in self._spans[cls] if span[1] > time and span[3]]
-        return min(moments, default=math.inf)
+        """The next moment at which there may be more, by all that is certain."""
+        return min(min(self._base(cls).after(time), self._certain[cls].after(time)) for cls in classes)
+
+    def _base(self, cls: int) -> _Base:
+        found = self._bases.get(cls)
+        if found is None:
+            ends = list(self._fleet.classes[cls].ends)
+            found = self._bases[cls] = _Base(self._now, self._fleet.free[cls], ends, cls)
+            self._all[cls], self._certain[cls] = _Aside(), _Aside()
+        return found
+
+    def _window(self, base: _Base, aside: _Aside, start: float, end: float) -> int:
+        times, amounts = aside.times, aside.amounts
+        place = bisect_right(times, start) - 1
+        most = amounts[place]
+        lowest = base.at(start) - most
+        place += 1
+        while place < len(times) and times[place] < end:
+            if amounts[place] > most:  # else there is no less than before: what is free only rises
+                most = amounts[place]
+                there = base.at(times[place]) - most
+                if there < lowest:
+                    lowest = there
+            place += 1
+        return lowest
+
+    def _first_hole(self, base: _Base, aside: _Aside, count: int, seconds: float) -> float:
+        """From when on `count` nodes are there for so many seconds: what is free only rises within a stretch."""
+        times, amounts = aside.times, aside.amounts
+        start = self._now
+        place = bisect_right(times, start) - 1
+        while True:
+            end = times[place + 1] if place + 1 < len(times) else math.inf
+            enough = base.when(count + amounts[place])
+            if enough >= end:
+                if end == math.inf:
+                    return math.inf
+                start = end
+            else:
+                if enough > start:
+                    start = enough
+                if start + seconds <= end:
+                    return start
+            place += 1

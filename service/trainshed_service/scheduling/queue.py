@@ -121,11 +121,22 @@ class Level:
 
 
 class Track:
-    __slots__ = ("levels", "shapes", "types")
+    __slots__ = ("_components", "_version", "levels", "priorities", "types")
 
     def __init__(self, types: tuple[str, ...]) -> None:
         self.types = types
         self.levels: dict[int, Level] = {}
+        self.priorities: list[int] = []
+        """Of the levels, the highest first."""
+        self._version = -1
+        self._components: frozenset[int] = frozenset()
+
+    def components(self, fleet: Fleet) -> frozenset[int]:
+        """The components of the nodes that its jobs could use."""
+        if self._version != fleet.version:
+            self._version = fleet.version
+            self._components = fleet.components(self.types)
+        return self._components
 
 
 class Waiting:
@@ -172,6 +183,7 @@ class Queue:
         level = track.levels.get(job.priority)
         if level is None:
             level = track.levels[job.priority] = Level()
+            track.priorities = sorted(track.levels, reverse=True)
         entry = level.entries.get(job.user_id)
         if entry is None:
             entry = level.entries[job.user_id] = Entry(job.user_id)
@@ -203,6 +215,7 @@ class Queue:
             del level.entries[job.user_id]
             if not level.entries:
                 del track.levels[job.priority]
+                track.priorities = sorted(track.levels, reverse=True)
                 if not track.levels:
                     del self.tracks[shape.types]
         users = self._ranks[job.priority]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from trainshed_service.scheduling.events import JobQueued, Place, PoolAvailable, Running
 from trainshed_service.scheduling.fleet import UNKNOWN_SECONDS, Fleet, Holding
 from trainshed_service.scheduling.matching import Allocation
-from trainshed_service.scheduling.queue import Queue, Waiting
+from trainshed_service.scheduling.queue import OrderKey, Queue, Shape, Waiting
 from trainshed_service.scheduling.quotas import QuotaBook
 from trainshed_service.scheduling.shares import Shares
 
@@ -24,6 +24,36 @@ class Policy:
     usage_half_life_seconds: float = 7 * 86_400.0
     reclaim_warm_after_seconds: float | None = 60.0
     backfill: bool = True
+
+
+class Refusals:
+    """What a look at the queue refused though it fitted what was free: whatever is as large and as long, and comes
+    later in the order, is refused too, until something changes."""
+
+    __slots__ = ("_found", "head", "last")
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[tuple[int, float, int]]] = {}
+        self.last: int | None = None
+        """The job at which the look ended, though more were waiting."""
+        self.head: tuple[int, float, int] | None = None
+        """The first job that is blocked (of the only class of nodes), when it can start, and what it leaves then."""
+
+    def add(self, shape: Shape, seconds: float, job_id: int) -> None:
+        if len(shape.needs) == 1:
+            self._found.setdefault(shape.types[0], []).append((shape.total, seconds, job_id))
+
+    def covers(self, shape: Shape, seconds: float) -> bool:
+        """Whether a job that comes after all of them is refused for certain."""
+        return self.by(shape, seconds) is not None
+
+    def by(self, shape: Shape, seconds: float) -> int | None:
+        """The job whose refusal decides on one like this that comes after it."""
+        if len(shape.needs) == 1:
+            for total, limit, job_id in self._found.get(shape.types[0], ()):
+                if shape.total >= total and seconds >= limit:
+                    return job_id
+        return None
 
 
 @dataclass(eq=False)
@@ -42,7 +72,8 @@ class State:
     """A heap; entries of jobs that wait no more are passed over."""
     pools_by_key: dict[str, set[str]] = field(default_factory=dict)
     """The available pools."""
-    told: dict[int, str] = field(default_factory=dict)
+    refusals: dict[int, Refusals] = field(default_factory=dict)
+    """Component → what the last look at it refused."""
     shares: Shares = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +86,9 @@ class State:
 
     def warp(self) -> float:
         return self.shares.warp(self.now)
+
+    def order_of(self, job: JobQueued) -> OrderKey:
+        return self.queue.order(job, self.shares, self.warp())
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 

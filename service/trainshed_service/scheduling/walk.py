@@ -7,51 +7,30 @@ comes before another is later because of it.
 
 Invariants:
 
-* What is set aside is exact for the first `MOST_BLOCKED` jobs. Jobs that also need nodes outside of the look have
-  theirs set aside from a lower bound of their start, for ever. Behind that, a job is placed only if it ends before
-  anything more comes free, which is before any of those can start.
+* What is set aside is exact for the first `MOST_BLOCKED` jobs of each class of nodes (fewer in large ones). Jobs that
+  also need nodes outside of the look have theirs set aside from a lower bound of their start, for ever. Behind all
+  these a job is placed only if it ends before anything more comes free: none of those in between can start by then.
+* A job that needs nodes of several components starts when it is the first in all but one of them.
 * Jobs that no present nodes could ever hold, or that a quota makes wait, set nothing aside.
-* The look ends after `MOST_LOOKED_AT` jobs, however long the queue is.
+* The look ends after a few times as many jobs, however long the queue is.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trainshed_service.scheduling.events import Place
 from trainshed_service.scheduling.matching import Allocation, fit
+from trainshed_service.scheduling.ordering import Order
 from trainshed_service.scheduling.profile import Future
-from trainshed_service.scheduling.queue import Entry, LaneKey, Level, Shape, Track, Waiting
-from trainshed_service.scheduling.state import State
+from trainshed_service.scheduling.queue import LaneKey, Shape, Waiting
+from trainshed_service.scheduling.state import Refusals, State
 
 MOST_BLOCKED = 32
-MOST_LOOKED_AT = 160
-
-
-class _Stream:
-    """The users of one track in order, priority after priority."""
-
-    __slots__ = ("level", "levels", "track")
-
-    def __init__(self, track: Track) -> None:
-        self.track = track
-        self.levels = sorted(track.levels, reverse=True)
-        self.level = 0
-
-
-class _Cursor:
-    """A user's jobs in one track and priority, in the order of their age."""
-
-    __slots__ = ("entry", "heads", "level", "priority")
-
-    def __init__(self, priority: int, level: Level, entry: Entry) -> None:
-        self.priority = priority
-        self.level = level
-        self.entry = entry
-        self.heads: list[tuple[int, int, LaneKey, list[int]]] = []
+MOST_BLOCKED_OF_MANY = 4
+"""In a class of more than `MANY_NODES`: what a blocked job leaves idle is a small part of it."""
+MANY_NODES = 256
 
 
 @dataclass(slots=True)
@@ -76,125 +55,123 @@ class Walk:
         self._fleet = state.fleet
         self._scope = scope
         self._only = only
-        self._warp = state.warp()
+        self._thorough = only is not None
+        """It is known that somebody could overtake the first job that is blocked."""
         self._future = Future(state.fleet, state.now)
         self._blocked: list[_Blocked] = []
         self._set_aside = 0
-        self._counts: dict[int, int] = {}
+        self._rivals: dict[int, list[int]] = {}
+        """Class → which of the blocked jobs could use it."""
+        largest = max((cls.present for cls in self._fleet.classes if cls.component in scope), default=0)
+        self._most_blocked = MOST_BLOCKED if largest <= MANY_NODES else MOST_BLOCKED_OF_MANY
+        self._most_looked_at = 3 * MOST_BLOCKED if largest <= MANY_NODES else 2 * MOST_BLOCKED_OF_MANY
         self._until: dict[int, float] = {}
-        self._popped: list[tuple[Level, Entry]] = []
+        """Class → before when a job has to end that is to overtake all, where too many are blocked."""
+        self.refusals = Refusals()
         self.allocation: Allocation | None = None
         """Of `only`, where it can be placed now."""
         self.look = Look()
 
     def run(self) -> bool:
-        """False: the scope had to grow (it has), and the walk is to be made anew."""
+        """False: the walk is to be made anew, since the scope has grown."""
+        order = Order(self._state, self._scope)
         try:
-            return self._run()
+            return self._run(order)
         finally:
-            for level, entry in self._popped:
-                if entry.ids and level.entries.get(entry.user_id) is entry:
-                    level.push(entry, self._state.shares, self._warp)
+            order.close()
 
-    def _run(self) -> bool:
-        free = self._fleet.free
+    def _run(self, order: Order) -> bool:
+        free, quotas = self._fleet.free, self._state.quotas
         usable = [cls.index for cls in self._fleet.classes if cls.component in self._scope]
+        only_class = usable[0] if len(usable) == 1 else None
+        most = self._most_looked_at
         looked = 0
-        for cursor, waiting, lane in self._ordered():
-            placed = False
+        while (waiting := order.next()) is not None:
             job, shape = waiting.job, waiting.shape
-            if self._state.quotas.broken(job.user_id, job.role_arn, shape.needs):
-                continue  # nor can the rest of its lane; the cursor goes on with the next one
+            if quotas.rules and quotas.broken(job.user_id, job.role_arn, shape.needs):
+                continue  # nor can the rest of its lane
             looked += 1
             allocation = shape.fits(self._fleet)
             if allocation is not None:
-                outside = shape.components(self._fleet) - self._scope
-                if outside:
-                    self._scope |= outside
-                    return False
-                allocation = self._avoiding(waiting) or self._proven(waiting, allocation)
-            if self._only == job.job_id:
-                self.allocation = allocation
-                return True
-            if allocation is not None and self._only is None:
+                allocation = self._allowed(waiting, allocation)
+                if allocation is not None and not shape.components(self._fleet) <= self._scope:
+                    if self._is_first_outside(waiting):
+                        self._scope |= shape.components(self._fleet)
+                        return False
+                    allocation = None
+            if self._only is not None:
+                if self._only == job.job_id:
+                    self.allocation = allocation
+                    return True
+                if allocation is None:
+                    self._block(waiting)
+                order.go_on(placed=False)
+            elif allocation is not None:
                 self._place(waiting, allocation)
-                placed = True
-            elif allocation is None:
+                order.go_on(placed=True)
+            else:
                 self._block(waiting)
-            self._push_next(cursor, lane, placed, job.job_id)
-            if looked >= MOST_LOOKED_AT:
-                return True
-            if self._only is None and self._blocked and not any(free[index] for index in usable):
+                order.go_on(placed=False)
+                if only_class is None:
+                    if not any([free[index] for index in usable]):
+                        return True
+                elif not free[only_class]:
+                    return True
+                elif not self._thorough and len(shape.needs) == 1:
+                    if not self._any_could_overtake(order, waiting, only_class):
+                        return True
+                    self._thorough = True
+            if looked >= most:
+                self.refusals.last = job.job_id
                 return True
         return True
 
-    # -- the order -------------------------------------------------------------------------------------------------
+    def _is_first_outside(self, waiting: Waiting) -> bool:
+        """Whether nobody is blocked before this job on the nodes outside of the look that it needs too."""
+        state = self._state
+        outside = waiting.shape.components(self._fleet) - self._scope
+        heads = [state.queue.jobs.get(state.heads.get(component, -1)) for component in outside]
+        own = state.order_of(waiting.job)
+        return all(head is None or state.order_of(head.job) >= own for head in heads)
 
-    def _ordered(self) -> Iterator[tuple[_Cursor, Waiting, tuple[LaneKey, list[int]]]]:
-        shares, queue, warp = self._state.shares, self._state.queue, self._warp
-        self._heap: list[tuple[int, float, int, int, _Stream | _Cursor]] = []
-        self._count = 0
-        for track in queue.tracks.values():
-            if not self._fleet.components(track.types).isdisjoint(self._scope):
-                self._push_stream(_Stream(track))
-        while self._heap:
-            _, key, _, _, source = heapq.heappop(self._heap)
-            if isinstance(source, _Stream):
-                priority = source.levels[source.level]
-                level = source.track.levels[priority]
-                top = level.top(shares, warp)
-                assert top is not None
-                level.pop()
-                entry = top[2]
-                self._popped.append((level, entry))
-                cursor = _Cursor(priority, level, entry)
-                self._fill(cursor)
-                self._push_cursor(cursor, key)
-                self._push_stream(source)
-                continue
-            _, at, lane_key, lane = heapq.heappop(source.heads)
-            self._at = at
-            yield source, queue.jobs[lane[at]], (lane_key, lane)
-            self._push_cursor(source, shares.key(source.entry.user_id, warp))
+    def _any_could_overtake(self, order: Order, head: Waiting, cls: int) -> bool:
+        """Whether one of the next jobs could start beside the first one that is blocked, whatever the others say.
 
-    def _push_stream(self, stream: _Stream) -> None:
-        while stream.level < len(stream.levels):
-            priority = stream.levels[stream.level]
-            level = stream.track.levels.get(priority)
-            top = level.top(self._state.shares, self._warp) if level is not None else None
-            if top is not None:
-                self._count += 1
-                heapq.heappush(self._heap, (-priority, top[0], top[1], self._count, stream))
-                return
-            stream.level += 1
+        Most looks end here: nodes come back one by one until the head has enough.
+        """
+        fleet = self._fleet
+        found = self._future.before(cls, head.shape.needs, head.job.max_runtime_seconds)
+        if not self._state.policy.backfill or found is None:
+            return False
+        free, time = fleet.free[cls], found[0] - self._state.now
+        left = min(free, found[1])
+        self.refusals.head = (head.job.job_id, found[0], left)
 
-    def _fill(self, cursor: _Cursor) -> None:
-        fleet, entry = self._fleet, cursor.entry
-        if self._state.quotas.rules:
-            least = tuple((name, 1) for lane in entry.lanes for name in lane[0].types)[:1]
-            if self._state.quotas.broken(entry.user_id, "", least):
-                return  # nothing more for this user, however small
-        cursor.heads = [(lane[0], 0, key, lane) for key, lane in cursor.entry.lanes.items() if key[0].ever(fleet)]
-        heapq.heapify(cursor.heads)
+        def could(lane: LaneKey) -> bool:
+            shape, seconds, _ = lane
+            most = free if seconds <= time else left
+            if len(shape.needs) > 1:
+                here = sum([count for name, count in shape.needs if cls in fleet.accepting(name)])
+                return here <= most and shape.fits(fleet) is not None
+            return shape.total <= most
 
-    def _push_cursor(self, cursor: _Cursor, key: float) -> None:
-        if cursor.heads:
-            self._count += 1
-            heapq.heappush(self._heap, (-cursor.priority, key, cursor.heads[0][0], self._count, cursor))
-
-    def _push_next(self, cursor: _Cursor, lane: tuple[LaneKey, list[int]], placed: bool, job_id: int) -> None:
-        key, ids = lane
-        at = self._at if placed else self._at + 1  # a placed one is not in the lane any more
-        if at < len(ids):
-            heapq.heappush(cursor.heads, (ids[at], at, key, ids))
+        return order.any_soon(self._most_blocked, could)
 
     # -- may it start ----------------------------------------------------------------------------------------------
 
-    def _avoiding(self, waiting: Waiting) -> Allocation | None:
-        """Where it can start without a node that it is to avoid; None: nowhere, or it has none to avoid."""
-        avoid = [node for name in waiting.job.avoid if (node := self._fleet.nodes.get(name)) and node.holding is None]
-        if not avoid:
+    def _allowed(self, waiting: Waiting, allocation: Allocation) -> Allocation | None:
+        """Where a job can start that fits what is free; None: nowhere without delaying others."""
+        job, shape = waiting.job, waiting.shape
+        if self.refusals.covers(shape, job.max_runtime_seconds):
             return None
+        found = (self._avoiding(waiting) if job.avoid else None) or self._proven(waiting, allocation)
+        if found is None and not job.avoid:
+            self.refusals.add(shape, job.max_runtime_seconds, job.job_id)
+        return found
+
+    def _avoiding(self, waiting: Waiting) -> Allocation | None:
+        """Where it can start without a node that it is to avoid."""
+        avoid = [node for name in waiting.job.avoid if (node := self._fleet.nodes.get(name)) and node.holding is None]
         others = list(self._fleet.free)
         for node in avoid:
             others[node.cls.index] -= 1
@@ -208,8 +185,8 @@ class Walk:
         """
         shape, now = waiting.shape, self._state.now
         classes = shape.classes(self._fleet)
-        rivals = {index for index, rival in enumerate(self._blocked) if not rival.classes.isdisjoint(classes)}
-        if not rivals and self._until.keys().isdisjoint(classes):
+        last = max((self._rivals[cls][-1] for cls in classes if cls in self._rivals), default=-1)
+        if last < 0 and self._until.keys().isdisjoint(classes):
             return allocation
         if not self._state.policy.backfill:
             return None
@@ -217,19 +194,25 @@ class Walk:
         if any(end > self._until.get(cls, math.inf) for cls in classes):
             return None
         # What is set aside only grows: where the job fails beside the first ones, the rest need not be looked at.
-        last = max(rivals, default=-1)
-        while self._set_aside <= last:
-            self._put_aside(self._blocked[self._set_aside])
+        found = self._beside(shape, classes, end, most)
+        while found is not None and self._set_aside <= last:
+            rival = self._blocked[self._set_aside]
+            self._put_aside(rival)
             self._set_aside += 1
-            if self._set_aside - 1 in rivals and self._beside(shape, classes, end, most) is None:
-                return None
-        return self._beside(shape, classes, end, most)
+            if not rival.classes.isdisjoint(classes):
+                found = self._beside(shape, classes, end, most)
+        if any(end > self._until.get(cls, math.inf) for cls in classes):
+            return None
+        return found
 
     def _beside(self, shape: Shape, classes: frozenset[int], end: float, most: list[int] | None) -> Allocation | None:
         """Where it fits from now until `end` beside all that is set aside so far."""
         counts = self._future.counts(classes, self._state.now, end)
         # What should have ended by now counts as back in the future, but is not.
-        counts = [min(pair) for pair in zip(counts, most if most is not None else self._fleet.free, strict=True)]
+        most = most if most is not None else self._fleet.free
+        for cls in classes:
+            if counts[cls] > most[cls]:
+                counts[cls] = most[cls]
         return fit(shape.needs, counts, self._fleet.accepting)
 
     def _put_aside(self, blocked: _Blocked) -> None:
@@ -238,6 +221,9 @@ class Walk:
         if start is None:
             return  # cannot be: it fits all present nodes
         time, allocation = start
+        if allocation is None:
+            self._close(blocked.classes, time)
+            return
         end = time + job.max_runtime_seconds if blocked.certain else math.inf
         self._future.put(allocation, time, end, certain=blocked.certain)
 
@@ -251,18 +237,23 @@ class Walk:
         shape = waiting.shape
         classes = shape.classes(self._fleet)
         self.look.blocked.append(waiting)
-        if any(self._counts.get(cls, 0) >= MOST_BLOCKED for cls in classes):
-            soonest = self._future.next_more(self._around(classes), self._state.now)
-            for cls in classes:
-                self._until[cls] = min(self._until.get(cls, math.inf), soonest)
-            return
-        inside = shape.components(self._fleet) <= self._scope
-        certain = inside and not any(
-            not rival.certain and not rival.classes.isdisjoint(classes) for rival in self._blocked
-        )
-        self._blocked.append(_Blocked(waiting, classes, certain))
         for cls in classes:
-            self._counts[cls] = self._counts.get(cls, 0) + 1
+            if len(self._rivals.get(cls, ())) >= self._most_blocked:
+                if not all([other in self._until for other in classes]):
+                    self._close(classes, self._future.next_more(self._around(classes), self._state.now))
+                return
+        inside = shape.components(self._fleet) <= self._scope
+        certain = inside and all(
+            self._blocked[index].certain for cls in classes for index in self._rivals.get(cls, ())[-1:]
+        )
+        for cls in classes:
+            self._rivals.setdefault(cls, []).append(len(self._blocked))
+        self._blocked.append(_Blocked(waiting, classes, certain))
+
+    def _close(self, classes: frozenset[int], soonest: float) -> None:
+        """A job that can't start before `soonest` has nothing set aside."""
+        for cls in classes:
+            self._until[cls] = min(self._until.get(cls, math.inf), soonest)
 
     def _around(self, classes: frozenset[int]) -> frozenset[int]:
         components = {self._fleet.classes[cls].component for cls in classes}

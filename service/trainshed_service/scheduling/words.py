@@ -50,7 +50,7 @@ def _warm(state: State, classes: frozenset[int]) -> tuple[int, list[str]]:
     """How many nodes are warm, and in words for whom and until when."""
     by_role: dict[str, tuple[int, float]] = {}
     total = 0
-    for pool in state.fleet.pools.values():
+    for pool in state.fleet.pools_of(classes):
         count = sum(number for index, number in pool.counts.items() if index in classes)
         if count:
             total += count
