@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -99,3 +101,20 @@ def clean(directory: Path) -> None:
         handle.kill()
         handle.wait(patient(20))
     shutil.rmtree(directory, ignore_errors=True)
+
+
+Run = Callable[[Job, PreloadedParent | None], Ended]
+
+
+def _comparable(ended: Ended) -> list[str]:
+    """Lines without addresses in memory."""
+    return [re.sub(r"0x[0-9a-f]{6,}", "0x…", line) for line in ended.lines]
+
+
+def compare(job: Job, parent: PreloadedParent, run_job: Run) -> None:
+    """Run it both ways; fails where anything differs, or where it was no fork."""
+    forked, fresh = run_job(job, parent), run_job(job, None)
+    assert set(forked.fresh.values()) == {""}
+    assert set(fresh.fresh.values()) == {"no preloaded parent was ready"}
+    assert _comparable(forked) == _comparable(fresh)
+    assert (forked.record.exit_code, forked.record.signal) == (fresh.record.exit_code, fresh.record.signal)

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
 import pytest
 
 from tests.integration.preload.scripts import light
-from tests.integration.preload.support import Ended, Job
+from tests.integration.preload.support import Run, compare
 from trainshed_worker.preload.starting import PreloadedParent
-
-Run = Callable[[Job, PreloadedParent | None], Ended]
 
 LIGHT = light()
 
 
-def _comparable(ended: Ended) -> list[str]:
-    """Lines without addresses in memory."""
-    return [re.sub(r"0x[0-9a-f]{6,}", "0x…", line) for line in ended.lines]
-
-
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_script_runs_the_same_way(name: str, parent: PreloadedParent, run_job: Run) -> None:
-    forked, fresh = run_job(LIGHT[name], parent), run_job(LIGHT[name], None)
-    assert forked.fresh == {"0": ""}
-    assert fresh.fresh == {"0": "no preloaded parent was ready"}
-    assert _comparable(forked) == _comparable(fresh)
-    assert (forked.record.exit_code, forked.record.signal) == (fresh.record.exit_code, fresh.record.signal)
+    compare(LIGHT[name], parent, run_job)

@@ -82,7 +82,7 @@ class Parents:
         with self._changed:
             mine, spare = (base.fingerprint, role), (base.fingerprint, None)
             entry = self._entries.get(mine)
-            if (entry is None or entry.parent is None) and self._is_ready(self._entries.get(spare)):
+            if entry is None and spare in self._entries:  # also one that is just starting
                 entry = self._entries[mine] = self._entries.pop(spare)
             if entry is not None:
                 entry.used = time.monotonic()
