@@ -28,17 +28,21 @@ class WebhookServer:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
+        self.connections: set[Any] = set()
         self.answer = answer or (lambda _: (204, {}))
         self._lock = threading.Lock()
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 with owner._lock:
                     owner.bodies.append(body)
                     owner.headers.append({name.lower(): value for name, value in self.headers.items()})
                     owner.paths.append(self.path)
+                    owner.connections.add(self.client_address)
                     number = len(owner.bodies)
                 status, headers = owner.answer(number)
                 self.send_response(status)

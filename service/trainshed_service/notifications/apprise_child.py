@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from typing import Any
 
@@ -38,6 +39,7 @@ class _Notes(logging.Handler):
 
 
 def main() -> None:
+    os.nice(10)  # nobody waits for it; jobs' starts on this machine come first
     notes = _Notes()
     log = logging.getLogger("apprise")
     log.handlers[:] = [notes]

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 from trainshed_service.notifications.masking import scrub
 from trainshed_service.notifications.messages import Message
@@ -26,6 +26,8 @@ _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "
 
 class AppriseChannel:
     """`start_seconds` and `send_seconds`: how long the helper may take to start, and for one message."""
+
+    heavy: ClassVar[bool] = True
 
     def __init__(
         self,

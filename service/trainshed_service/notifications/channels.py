@@ -6,7 +6,7 @@ A channel serves one target for a while: messages one after the other over the s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from trainshed_service.notifications.apprise_process import AppriseChannel
 from trainshed_service.notifications.masking import scheme_of
@@ -16,6 +16,9 @@ from trainshed_service.notifications.webhook import SCHEMES, WebhookChannel
 
 
 class Channel(Protocol):
+    heavy: ClassVar[bool]
+    """It costs a process: only a few are open at once."""
+
     async def send(self, message: Message) -> Outcome:
         """Deliver it, in bounded time. Never raises for what the other side does."""
         ...

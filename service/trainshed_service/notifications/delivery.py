@@ -3,13 +3,15 @@
 Invariants:
 
 * The cursor in the target's row moves after the delivery; a process that is killed between the two delivers again.
-* One task per target: one that hangs or fails delays no other. All that is in memory here can be lost at any line.
+* One task per target: one that hangs or fails delays no other; helper processes are few at once, and targets that
+  failed wait for others that did. All that is in memory here can be lost at any line.
 * Nothing is sent by a process that does not hold the lease.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import Any
 
@@ -36,6 +38,8 @@ POLL_SECONDS = 5.0
 """How late a target or an event of another process is seen."""
 _RETRY_SECONDS = 1.0
 _SHORTEST_PAUSE = 0.1
+_HEAVY_AT_ONCE = 4
+_HEAVY_IN_A_ROW = 20
 _WORTH_STORING = 500
 """A cursor that passed so many events that concern nobody is stored, so that a restart does not read them again."""
 
@@ -66,6 +70,8 @@ class Dispatcher:
         self._positions: dict[str, int] = {}
         self._resting: dict[str, float] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
+        self._places_of_sound = asyncio.Semaphore(_HEAVY_AT_ONCE)
+        self._places_of_failing = asyncio.Semaphore(_HEAVY_AT_ONCE)
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -165,8 +171,9 @@ class Dispatcher:
             await self._database.write(lambda session: progress.failed(session, target_id, fault, now))
 
     async def _serve(self, target_id: str, position: int, horizon: int) -> None:
-        channel: Channel | Outcome | None = None
-        try:
+        async with contextlib.AsyncExitStack() as held:
+            channel: Channel | Outcome | None = None
+            in_a_row = 0
             while self._lease.held():
                 now = self._clock.now()
                 target, found = await self._database.read(
@@ -179,14 +186,23 @@ class Dispatcher:
                     return
                 if channel is None:
                     channel = self._open(target)
+                    if not isinstance(channel, Outcome):
+                        held.push_async_callback(channel.close)
+                        if channel.heavy:
+                            await held.enter_async_context(self._places(target))
+                            continue  # time has passed
+                elif not isinstance(channel, Outcome) and channel.heavy and in_a_row == _HEAVY_IN_A_ROW:
+                    return  # others wait for the place; this one comes again
                 outcome = channel if isinstance(channel, Outcome) else await channel.send(found.message)
+                in_a_row += 1
                 if not await self._note(target_id, found, outcome):
                     return
                 position = found.event.id
                 self._positions[target_id] = position
-        finally:
-            if channel is not None and not isinstance(channel, Outcome):
-                await channel.close()
+
+    def _places(self, target: Any) -> asyncio.Semaphore:
+        """Targets whose last delivery failed have places of their own: they keep no other waiting."""
+        return self._places_of_failing if target.failures else self._places_of_sound
 
     async def _pass_over(self, target: Any, horizon: int) -> None:
         """Nothing up to the horizon is the target's business."""

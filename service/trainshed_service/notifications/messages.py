@@ -161,18 +161,18 @@ def pool_changed(event: Happening, sight: Sight, place: Place, now: float) -> Me
         detail |= {"Until": words.milliseconds(until), "UntilTime": words.iso(until)}
     if event.kind == "pool.available":
         title = f"Trainshed: {what} warm until {words.time_of_day(until or now)}"
-        first = f"{what}{of} are kept warm until {words.time_of_day(until or now)}: matching jobs start at once."
+        first = f"{what}{of} kept warm until {words.time_of_day(until or now)}: matching jobs start at once."
     elif event.kind == "pool.expiring":
         left = words.duration((until or event.at) - event.at)
         detail["SecondsLeft"] = data.get("secondsLeft")
         title = f"Trainshed: {what} warm only until {words.time_of_day(until or now)}"
         first = (
-            f"The warm {what}{of} are given back at {words.time_of_day(until or now)}, {left} after this was noticed, "
-            "unless a matching job takes them or they are extended."
+            f"{what}{of} warm only until {words.time_of_day(until or now)}, another {left}, unless a matching job "
+            "starts there or somebody extends it."
         )
     else:
         title = f"Trainshed: warm {what} given back"
-        first = f"The warm {what}{of} were given back after {words.duration(float(data.get('keptSeconds') or 0))}"
+        first = f"Warm {what}{of} given back after {words.duration(float(data.get('keptSeconds') or 0))}"
         if sight.named and data.get("why"):
             detail["Reason"] = data["why"]
             first += f": {data['why']}"

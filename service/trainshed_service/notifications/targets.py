@@ -6,6 +6,7 @@ administrator all; a new target gets what happens from then on.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from trainshed_service.notifications.delivery import Dispatcher, label_of
 from trainshed_service.notifications.horizon import Horizon, highest
 from trainshed_service.notifications.kinds import KINDS, check_kinds
 from trainshed_service.notifications.messages import Place
+from trainshed_service.notifications.outcome import Outcome
 from trainshed_service.notifications.webhook import SCHEMES, check_webhook
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
@@ -35,6 +37,9 @@ from trainshed_service.wire.errors import ApiError, validation_error
 MAX_URL = 2048
 MAX_TARGETS = 20
 """Of one user, and of everybody."""
+_TRIAL_SECONDS = 25.0
+"""Less than the commands wait for an answer."""
+_TRIALS_AT_ONCE = 4
 
 
 class NotificationService:
@@ -57,6 +62,7 @@ class NotificationService:
         self._box = SecretBox(identity.derive_key("notification-targets"))
         self._channels = channels or RealChannels()
         self._horizon = Horizon(database)
+        self._trials = asyncio.Semaphore(_TRIALS_AT_ONCE)
         place = Place(account_id, settings.region, settings.max_keep_alive_seconds)
         self._composer = Composer(identity, settings, place)
         self._dispatcher = Dispatcher(
@@ -165,7 +171,10 @@ class NotificationService:
         any_address = trusted or self._settings.notify_private_addresses
         channel = self._channels.open(url, any_address=any_address, trusted=trusted)
         try:
-            outcome = await channel.send(self._composer.test(target_id, self._clock.now()))
+            async with self._trials, asyncio.timeout(_TRIAL_SECONDS):
+                outcome = await channel.send(self._composer.test(target_id, self._clock.now()))
+        except TimeoutError:
+            outcome = Outcome(f"not delivered within {_TRIAL_SECONDS:g} s")
         finally:
             await channel.close()
         if outcome.error is None:
@@ -186,9 +195,10 @@ class NotificationService:
         if scheme in SCHEMES:
             await self._check_webhook(url, any_address)
             return masking.shown(url)
-        channel = AppriseChannel(url, any_address=any_address, trusted=trusted)
+        channel = AppriseChannel(url, any_address=any_address, trusted=trusted, start_seconds=_TRIAL_SECONDS)
         try:
-            error = await channel.check()
+            async with self._trials:
+                error = await channel.check()
             if error is not None:
                 raise validation_error(f"'url': {error}.")
             return masking.shown(url, channel.recipients)

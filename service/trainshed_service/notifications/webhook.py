@@ -8,10 +8,12 @@ proxies of the environment are not used; no text that leaves here holds more of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import ClassVar
 
 import certifi
 import httpx
@@ -26,6 +28,8 @@ TOTAL_SECONDS = 20.0
 CONNECT_SECONDS = 5.0
 MAX_REDIRECTS = 3
 MAX_RETRY_AFTER = 3600.0
+_LITTLE = 64 * 1024
+_READ_SECONDS = 2.0
 _PORTS = {"http": 80, "https": 443}
 _HEADERS = {"content-type": "application/json", "user-agent": "trainshed", "accept": "*/*"}
 Resolve = Callable[..., Awaitable[list[str]]]
@@ -42,6 +46,8 @@ def check_webhook(url: str) -> None:
 
 
 class WebhookChannel:
+    heavy: ClassVar[bool] = False
+
     def __init__(
         self,
         url: str,
@@ -113,7 +119,18 @@ class WebhookChannel:
         async with self._client.stream(
             "POST", place, content=content, headers=headers, extensions=extensions, auth=auth
         ) as answer:
+            if answer.is_success:
+                await _read_little(answer)
             return answer.status_code, answer.headers
+
+
+async def _read_little(answer: httpx.Response) -> None:
+    """So that the connection serves the next message too. Where it fails, that one gets a new connection."""
+    length = answer.headers.get("content-length", "0" if answer.status_code == 204 else "")
+    if length.isascii() and length.isdigit() and int(length[:9]) <= _LITTLE:
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(_READ_SECONDS):
+                await answer.aread()
 
 
 def _is_address(host: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -53,6 +53,7 @@ class FakeChannels:
 
 @dataclass
 class FakeChannel:
+    heavy: ClassVar[bool] = False
     owner: FakeChannels
     host: str
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import random
+
+import pytest
+
 from tests.support.events import recorded
 from tests.support.wait import wait_until_async
-from tests.unit.notifications.conftest import POOL, ROLE, Office
+from tests.unit.notifications.conftest import POOL, ROLE, FakeChannel, Office
 
 DAY = 86_400.0
 
@@ -136,6 +142,50 @@ async def test_a_key_file_that_changed_fails_the_target_in_words(office: Office)
         pass
     assert "does not open" in state["lastError"]
     assert office.channels.tried == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_whenever_it_is_interrupted_nothing_is_lost_or_out_of_order(office: Office, seed: int) -> None:
+    dice = random.Random(seed)
+    await office.add("hook.example")
+    names = [f"job-{number}" for number in range(25)]
+    for name in names:
+        office.happens("job.completed", name)
+    interruptions = 0
+    while len(set(office.channels.sent)) < len(names):
+        office.service.start()
+        await asyncio.sleep(dice.random() * 0.03)  # where it strikes is the point
+        await office.service.stop()
+        interruptions += 1
+        assert interruptions < 1000
+    arrived = [title.split()[2] for title in office.channels.of("hook.example")]
+    assert list(dict.fromkeys(arrived)) == names, "each first arrived in its turn"
+    positions = [names.index(name) for name in arrived]
+    steps = [after - before for before, after in itertools.pairwise(positions)]
+    assert set(steps) <= {0, 1}, "what comes again is the one that was under way"
+
+
+async def test_targets_that_fail_wait_for_places_that_sound_ones_do_not_need(office: Office) -> None:
+    FakeChannel.heavy = True
+    try:
+        hanging = [f"hanging{number}.example" for number in range(6)]
+        for host in hanging:
+            await office.add(host)
+        office.channels.down = set(hanging)
+        office.service.start()
+        office.happens("job.completed", "a")
+        await wait_until_async(lambda: set(office.channels.tried) == set(hanging))
+        while any(each["failures"] == 0 for each in await office.service.list(office.admin)):
+            pass
+        office.channels.hanging, office.channels.down = set(hanging), set()
+        await office.add("sound.example")
+        office.passes(3)
+        office.happens("job.completed", "b")
+        await wait_until_async(lambda: office.channels.of("sound.example") == ["Trainshed: job b completed"])
+        await wait_until_async(lambda: len(office.channels.tried) >= len(hanging) + 4 + 1)
+        assert len(office.channels.tried) == len(hanging) + 4 + 1, "four of those that failed are tried at a time"
+    finally:
+        FakeChannel.heavy = False
 
 
 def _cursor(office: Office, target_id: str) -> int:

@@ -125,7 +125,7 @@ def test_a_pool_about_to_expire_gives_the_commands_to_those_who_may_use_them() -
     message = messages.pool_changed(event, FULL, PLACE, AT)
     assert message.body["detail"]["Status"] == "Expiring"
     assert (message.body["detail"]["SecondsLeft"], message.body["detail"]["Until"]) == (300, 1583832189050)
-    assert "trainshed keep-alive mine 1800" in message.text and "5 min after" in message.text
+    assert "trainshed keep-alive mine 1800" in message.text and "another 5 min" in message.text
     looked = messages.pool_changed(event, Sight(named=True, may_change=False), PLACE, AT)
     assert "mine" in looked.text and "keep-alive" not in looked.text
 

@@ -43,6 +43,16 @@ async def test_it_posts_json_with_the_name_of_the_host_and_its_password() -> Non
         assert server.headers[0]["authorization"] == "Basic dXNlcjpwYTU1"
 
 
+@pytest.mark.parametrize("status", [200, 204])
+async def test_messages_share_a_connection(status: int) -> None:
+    with WebhookServer(lambda _: (status, {})) as server:
+        channel = WebhookChannel(server.url, any_address=True)
+        for _ in range(3):
+            assert (await channel.send(MESSAGE)).error is None
+        await channel.close()
+        assert (len(server.bodies), len(server.connections)) == (3, 1)
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "wait"),
     [(500, {}, None), (429, {"retry-after": "90"}, 90.0), (302, {"location": "/x"}, None)],
