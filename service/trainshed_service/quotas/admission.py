@@ -17,13 +17,20 @@ from trainshed_service.identity import IdentityService
 from trainshed_service.quotas import holdings
 from trainshed_service.quotas.rules import EVERY_TYPE, Rule, rules
 from trainshed_service.store.prepared import Prepared
-from trainshed_service.store.tables import meta, quotas
+from trainshed_service.store.tables import meta, quotas, roles
 from trainshed_service.wire.errors import ApiError
 
 VERSION_KEY = "quota_version"
 NO_HARD_QUOTA = "none"
 
 _VERSION = Prepared(select(meta.c.value).where(meta.c.key == bindparam("wanted")).with_for_update(read=True))
+# What nearly every job needs to know, in one look-up; no row: the role is not there.
+_BOTH = Prepared(
+    select(meta.c.value)
+    .join(roles, roles.c.arn == bindparam("arn"))
+    .where(meta.c.key == bindparam("wanted"))
+    .with_for_update(read=True)
+)
 
 
 class Admission:
@@ -39,8 +46,10 @@ class Admission:
 
         ValidationException where the role is gone, ResourceLimitExceeded where a hard quota has no room.
         """
-        self._identity.passing.guard(session, self._roles, request["RoleArn"])
-        hard = self._rules(session)
+        at_hand = _BOTH.run(session, {"wanted": VERSION_KEY, "arn": request["RoleArn"]})
+        if not at_hand:
+            self._identity.passing.guard(session, self._roles, request["RoleArn"])
+        hard = self._of_version(session, at_hand[0][0]) if at_hand else self._rules(session)
         concerned = _concerned(hard, user_id, request["RoleArn"])
         _lock(session, concerned)
         for rule in concerned:
@@ -59,7 +68,9 @@ class Admission:
 
     def _rules(self, session: Session) -> tuple[Rule, ...]:
         row = _VERSION.run(session, {"wanted": VERSION_KEY})
-        version = row[0][0] if row else NO_HARD_QUOTA
+        return self._of_version(session, row[0][0] if row else NO_HARD_QUOTA)
+
+    def _of_version(self, session: Session, version: str) -> tuple[Rule, ...]:
         if version == NO_HARD_QUOTA:
             return ()
         known, hard = self._hard
