@@ -1,1 +1,1 @@
-"""Warm pools: what must match (`match`), their life (`life`), changed periods (`keep_alive`), why or why not (`explain`)."""
+"""Warm pools: what must match (`match`), their life (`life`), a changed period (`keep_alive`), why not (`explain`)."""

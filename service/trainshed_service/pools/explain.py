@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.reach import Reach
@@ -32,7 +32,7 @@ def list_pools(session: Session, reach: Reach) -> list[dict[str, Any]]:
             jobs.c.user_id.label("owner"),
         )
         .outerjoin(user, and_(user.c.cluster_id == clusters.c.id, user.c.state.in_([s.value for s in LIVE_ATTEMPT])))
-        .outerjoin(jobs, jobs.c.id == or_(user.c.job_id, clusters.c.last_job_id))
+        .outerjoin(jobs, jobs.c.id == func.coalesce(user.c.job_id, clusters.c.last_job_id))
         .where(
             clusters.c.state.in_((ClusterState.HELD.value, ClusterState.WARM.value)),
             clusters.c.match_key.is_not(None),
