@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo clients test test-deep lint format lock bench bench-api bench-gateway bench-latency clean
+.PHONY: help install demo clients test test-deep lint format lock bench bench-api bench-gateway bench-latency bench-scheduler clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -16,7 +16,7 @@ help:
 	@echo "make test      install, then run every test"
 	@echo "make test-deep the same, with many more examples of the property tests"
 	@echo "make lint      ruff and mypy"
-	@echo "make bench     figures: API rates beside moto, the S3 gateway's throughput, latency under an upload"
+	@echo "make bench     figures: API rates beside moto, the S3 gateway, latency under an upload, the scheduler"
 	@echo "make lock      write down the versions that are installed now"
 
 install:
@@ -48,9 +48,9 @@ format: install
 lock:
 	@$(PYTHON) scripts/lock.py
 
-bench: bench-api bench-gateway bench-latency
+bench: bench-api bench-gateway bench-latency bench-scheduler
 
-bench-api bench-gateway: bench-%: install
+bench-api bench-gateway bench-scheduler: bench-%: install
 	$(PYTHON) -m benchmarks.$* $(BENCH_ARGS)
 
 bench-latency: install

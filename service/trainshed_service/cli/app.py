@@ -71,12 +71,16 @@ def env(home: HomeOption = None) -> None:
 @app.command()
 def submit(
     file: Annotated[Path, typer.Argument(help="A CreateTrainingJob request in JSON or YAML; - reads standard input.")],
+    priority: Annotated[
+        int | None,
+        typer.Option("--priority", min=-100, max=100, help="Higher goes first; above 0 for administrators only."),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Submit a training job and print its ARN."""
     from trainshed_service.cli.jobs import submit as send
 
-    send(home, file)
+    send(home, file, priority)
 
 
 @app.command()

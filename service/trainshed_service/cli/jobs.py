@@ -20,6 +20,7 @@ from rich.table import Table
 from trainshed_service.cli.connection import Connection
 from trainshed_service.cli.errors import CommandError
 
+PRIORITY_TAG = "trainshed:priority"
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 TERMINAL = ("Completed", "Failed", "Stopped")
 EXIT_OF_END = {"Completed": 0, "Failed": 2, "Stopped": 3}
@@ -37,9 +38,12 @@ def explained(connection: Connection) -> Iterator[None]:
         raise connection.explain(error) from error
 
 
-def submit(folder: Path | None, file: Path) -> None:
-    """Send the request in the file as it is; print the job's ARN."""
+def submit(folder: Path | None, file: Path, priority: int | None = None) -> None:
+    """Send the request in the file as it is (with the tag of a priority, where given); print the job's ARN."""
     request = read_request(file)
+    if priority is not None:
+        others = [tag for tag in request.get("Tags") or [] if tag.get("Key") != PRIORITY_TAG]
+        request = {**request, "Tags": [*others, {"Key": PRIORITY_TAG, "Value": str(priority)}]}
     connection = Connection(folder)
     with explained(connection):
         print(connection.aws("sagemaker").create_training_job(**request)["TrainingJobArn"])
@@ -74,8 +78,9 @@ def list_jobs(folder: Path | None, limit: int, status: str | None) -> None:
     client = connection.aws("sagemaker")
     filters: dict[str, Any] = {"StatusEquals": status} if status else {}
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("NAME", "STATUS", "STEP", "CREATED", "TOOK"):
+    for heading in ("NAME", "STATUS", "STEP", "CREATED", "TOOK", "WAITS"):
         table.add_column(heading, overflow="fold")
+    waiting = {job["name"]: job for job in connection.get("/v1/queue", limit="1000")["jobs"]}
     with explained(connection):
         pages = client.get_paginator("list_training_jobs").paginate(
             SortBy="CreationTime",
@@ -94,8 +99,19 @@ def list_jobs(folder: Path | None, limit: int, status: str | None) -> None:
                     job.get("SecondaryStatus", ""),
                     job["CreationTime"].astimezone().strftime("%Y-%m-%d %H:%M:%S"),
                     took(job["CreationTime"], job.get("TrainingEndTime", ended)),
+                    waits(waiting.get(job["TrainingJobName"])),
                 )
     out.print(table if table.row_count else "no jobs")
+
+
+def waits(queued: dict[str, Any] | None) -> str:
+    """Why a job waits, its place and when it is going to start."""
+    if queued is None:
+        return ""
+    start = queued["projectedStart"]
+    when = datetime.fromtimestamp(start, UTC).astimezone().strftime("; about %Y-%m-%d %H:%M") if start else ""
+    reason = queued["waitingReason"].removeprefix("Waiting for capacity: ").removeprefix("Waiting: ")
+    return f"#{queued['queuePosition'] + 1}: {reason}{when}"
 
 
 def took(start: datetime, end: datetime | None) -> str:

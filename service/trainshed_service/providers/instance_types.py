@@ -6,6 +6,7 @@ whatever type of this table a job asks for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,8 @@ class InstanceType:
     memory_bytes: int
     accelerators: int = 0
 
+
+_ADDED: dict[str, tuple[int, int, int]] = {}
 
 _VCPUS = {
     "medium": 1, "large": 2, "xlarge": 4, "2xlarge": 8, "4xlarge": 16, "8xlarge": 32, "9xlarge": 36, "10xlarge": 40,
@@ -140,9 +143,20 @@ def load_types(path: Path) -> list[str]:
         added = _TYPES_FILE.validate_json(text)
     except ValidationError as error:
         raise ValueError(f"{path} does not list instance types: {error}") from None
-    for name, row in added.items():
-        _table()[name] = InstanceType(name, row.vcpus, int(row.memory_gib * _GIB), row.accelerators)
+    add_types({name: (row.vcpus, int(row.memory_gib * _GIB), row.accelerators) for name, row in added.items()})
     return sorted(added)
+
+
+def add_types(types: Mapping[str, Sequence[int]]) -> None:
+    """Add types to the table, or replace them: name → (vCPUs, bytes of memory, accelerators)."""
+    for name, (vcpus, memory, accelerators) in types.items():
+        _ADDED[name] = (vcpus, memory, accelerators)
+        _table()[name] = InstanceType(name, vcpus, memory, accelerators)
+
+
+def added_types() -> dict[str, tuple[int, int, int]]:
+    """What was added to the table, as `add_types` takes it."""
+    return dict(_ADDED)
 
 
 def known_type(name: str) -> InstanceType | None:

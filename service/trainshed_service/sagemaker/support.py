@@ -90,7 +90,6 @@ TABLE: tuple[Row, ...] = (
     _noted("OutputDataConfig.KmsKeyId", "artifacts are encrypted by the object store's own key, if at all"),
     _noted("VpcConfig", "the job runs in the network of this installation"),
     _noted("EnableInterContainerTrafficEncryption", "traffic between the instances of a job is not encrypted"),
-    _noted("StoppingCondition.MaxPendingTimeInSeconds", "a job waits for capacity as long as it takes"),
     _noted("AlgorithmSpecification.EnableSageMakerMetricsTimeSeries", "metrics are always kept as time series"),
     _noted("AlgorithmSpecification.TrainingImageConfig", "images are looked up in this installation's own table"),
     _noted("InputDataConfig[].ShuffleConfig", "files are copied whole, their order has no meaning"),

@@ -33,7 +33,8 @@ from trainshed_service.scheduling.history import History
 from trainshed_service.scheduling.loading import load_agent, load_events, store_usage
 from trainshed_service.scheduling.placement import Placement, StaleDecision, commit_place
 from trainshed_service.scheduling.planner import next_wake, restore, step_all
-from trainshed_service.scheduling.preview import Preview, Projection, explain, place, preview, with_start
+from trainshed_service.scheduling.preview import Preview, Projection, explain, in_order, place, preview, with_start
+from trainshed_service.scheduling.recording import Recorder, snapshot
 from trainshed_service.scheduling.state import Policy, State
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
@@ -73,6 +74,7 @@ class Scheduler:
         self._events: asyncio.Queue[PlannerEvent] = asyncio.Queue()
         self._policy = Policy(settings.usage_half_life_seconds, settings.reclaim_warm_after_seconds)
         self._state = State(self._policy)
+        self._recorder = Recorder(settings.home, settings.scheduler_inputs_megabytes * 1_000_000, self._policy)
         self._history = History()
         self._history_at = float("-inf")
         self._untold: dict[int, str] = {}
@@ -131,6 +133,23 @@ class Scheduler:
             self._projection = Projection(self._state, now)
         return self._projection.starts.get(job_id)
 
+    def queue(self, most: int, user_id: int | None = None) -> list[dict[str, Any]]:
+        """The first jobs that wait, in order (of one user where given), each with its place and why it waits."""
+        rows = []
+        for waiting in in_order(self._state, most, user_id):
+            job = waiting.job
+            rows.append(
+                {
+                    "name": job.name,
+                    "priority": job.priority,
+                    "queuePosition": self.queue_position(job.job_id),
+                    "waitingReason": explain(self._state, job.job_id),
+                    "projectedStart": self.projected_start(job.job_id),
+                    "queuedAt": job.queued_at,
+                }
+            )
+        return rows
+
     def preview(self, request: dict[str, Any], user_id: int | None = None, priority: int = 0) -> Preview:
         """What a job with this request would get if it came now, or why it would wait."""
         now = self._clock.now()
@@ -141,6 +160,12 @@ class Scheduler:
 
     async def run(self) -> None:
         """Until cancelled. A database that fails is tried again: nothing is lost, since the rows are the truth."""
+        try:
+            await self._run()
+        finally:
+            await asyncio.to_thread(self._recorder.close)
+
+    async def _run(self) -> None:
         rebuild = True
         while True:
             try:
@@ -148,8 +173,12 @@ class Scheduler:
                     rebuild = not await self._rebuild()
                     continue
                 events = await self._next_events()
-                self._state, decisions = step_all(self._state, events, self._clock.now())
-                if not await self._apply(decisions):
+                now = self._clock.now()
+                self._state, decisions = step_all(self._state, events, now)
+                self._recorder.stepped(now, events, decisions)
+                if not await self._apply(decisions) or (
+                    self._recorder.wants_snapshot and not await self._apply(self._restore(snapshot(self._state)))
+                ):
                     rebuild = True
                 await self._keep_up()
             except SQLAlchemyError:
@@ -189,8 +218,13 @@ class Scheduler:
 
         loaded = await self._database.read(load)
         self._history_at = self._clock.now()
-        self._state, decisions = restore(loaded, self._clock.now(), self._policy)
-        return await self._apply(decisions)
+        return await self._apply(self._restore(loaded))
+
+    def _restore(self, events: list[PlannerEvent]) -> list[Decision]:
+        now = self._clock.now()
+        self._state, decisions = restore(events, now, self._policy)
+        self._recorder.restored(now, events, decisions)
+        return decisions
 
     async def _keep_up(self) -> None:
         """What is due besides decisions: reasons for those who read rows, usage, how long jobs took."""

@@ -88,7 +88,7 @@ class Projection:
         self._free: list[list[tuple[float, int]]] = [
             _comes_free(state, cls.index, self.made_at) for cls in state.fleet.classes
         ]
-        for waiting in _in_order(state, MOST_PROJECTED):
+        for waiting in in_order(state, MOST_PROJECTED):
             self._start(waiting)
 
     def _start(self, waiting: Waiting) -> None:
@@ -136,10 +136,10 @@ def _comes_free(state: State, index: int, now: float) -> list[tuple[float, int]]
     return found
 
 
-def _in_order(state: State, most: int) -> list[Waiting]:
-    """The first jobs of the queue, in order, at most `most` of each user."""
+def in_order(state: State, most: int, user_id: int | None = None) -> list[Waiting]:
+    """The first jobs of the queue, in order; of one user where given."""
     queue, shares, warp = state.queue, state.shares, state.warp()
-    first = queue.first_ids(most)
+    first = queue.first_ids(most, user_id)
     keys = {user: shares.key(user, warp) for user in {queue.jobs[job_id].job.user_id for job_id in first}}
 
     def order(job_id: int) -> tuple[int, float, int]:

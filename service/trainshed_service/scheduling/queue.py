@@ -255,12 +255,13 @@ class Queue:
         first.sort()
         return [job_id for _, _, job_id in first]
 
-    def first_ids(self, most: int) -> list[int]:
+    def first_ids(self, most: int, user_id: int | None = None) -> list[int]:
         """The first `most` jobs of each priority and user (where more wait, of the highest priorities only)."""
         found: list[int] = []
         for priority in sorted(self._ranks, reverse=True):
-            for ids in self._ranks[priority].values():
-                found += ids[:most]
+            for user, ids in self._ranks[priority].items():
+                if user_id is None or user == user_id:
+                    found += ids[:most]
             if len(found) >= most:
                 break
         return found
