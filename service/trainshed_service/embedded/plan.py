@@ -62,6 +62,14 @@ def service_environment(home: Home, config: HomeConfig, store: Mapping[str, str]
     )
 
 
+_OF_THE_NODE = ("TRAINSHED_PRELOAD", "TRAINSHED_NODE_CACHE_LIMIT")
+
+
+def agent_environment() -> dict[str, str]:
+    """Variables of this machine's agent: the user's, with those that tune a node."""
+    return base_environment() | {name: os.environ[name] for name in _OF_THE_NODE if name in os.environ}
+
+
 def service_command(part: str) -> list[str]:
     return [sys.executable, "-m", _MODULES[part]]
 

@@ -129,7 +129,7 @@ class Supervisor:
                 "agent",
                 self._home,
                 plan.agent_command(self._home, self._config),
-                plan.base_environment(),
+                plan.agent_environment(),
                 grace=30.0,
                 report=log.warning,
             )
