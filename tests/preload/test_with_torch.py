@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.preload.support import Run, compare
-from tests.preload.training import heavy
+from tests.preload.libraries import NotInstallable, libraries
+from tests.preload.training import LIBRARIES, heavy, with_libraries
 from trainshed_worker.preload.starting import PreloadedParent
 
 HEAVY = heavy()
@@ -14,3 +15,12 @@ HEAVY = heavy()
 @pytest.mark.parametrize("name", HEAVY)
 def test_a_training_script_runs_the_same_way(name: str, parent: PreloadedParent, run_job: Run) -> None:
     compare(HEAVY[name], parent, run_job)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_upon_torch_runs_the_same_way(name: str, parent: PreloadedParent, run_job: Run) -> None:
+    try:
+        installed = libraries()
+    except NotInstallable as error:
+        pytest.skip(f"lightning and transformers cannot be installed here: {error}")
+    compare(with_libraries(installed)[name], parent, run_job)

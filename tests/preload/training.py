@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.integration.preload.support import Job
+from trainshed_worker.environments import Installed
 
 _TORCH: dict[str, str] = {
     "numpy": (
@@ -116,3 +117,29 @@ def heavy() -> dict[str, Job]:
     jobs["two threads"] = Job(_TORCH["threads"], threads=2)
     jobs |= {name: Job(script, ranks=2) for name, script in _RANKS.items()}
     return jobs
+
+
+_LIBRARIES: dict[str, str] = {
+    "lightning": (
+        "import logging, torch, lightning as L\nfrom torch.utils.data import DataLoader, TensorDataset\nclass M(L.LightningModule):\n"
+        "    def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)\n"
+        "    def training_step(self, b, i): return self.l(b[0]).pow(2).mean()\n"
+        "    def configure_optimizers(self): return torch.optim.Adam(self.parameters(), lr=0.1)\n"
+        "L.seed_everything(3); m = M(); d = DataLoader(TensorDataset(torch.randn(32, 4)), batch_size=8)\n"
+        "t = L.Trainer(max_epochs=2, accelerator='cpu', logger=False, enable_checkpointing=False, enable_progress_bar=False)\n"
+        "t.fit(m, d); print(f'{m.l.weight.sum().item():.5f}', t.global_step)"
+    ),
+    "transformers": (
+        "import torch, transformers as t\nt.set_seed(1)\nc = t.GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=50, n_positions=16)\nm = t.GPT2LMHeadModel(c)\n"
+        "x = torch.randint(0, 50, (2, 8)); out = m(x, labels=x); out.loss.backward()\nprint(f'{out.loss.item():.4f}', sum(p.numel() for p in m.parameters()))\n"
+        "m.eval(); print(m.generate(x[:, :2], max_new_tokens=3, do_sample=False).shape)"
+    ),
+}
+
+
+def with_libraries(installed: Installed) -> dict[str, Job]:
+    """Scripts that need `installed`."""
+    return {name: Job(script, installed=installed) for name, script in _LIBRARIES.items()}
+
+
+LIBRARIES = tuple(_LIBRARIES)
