@@ -341,7 +341,8 @@ class JobService:
             if job.pool_status in (PoolStatus.AVAILABLE, PoolStatus.IN_USE):
                 raise validation_error(
                     "The request was rejected because the training job still has a warm pool. End the pool by "
-                    "UpdateTrainingJob with KeepAlivePeriodInSeconds 0, or wait until it has ended; delete the job then."
+                    "UpdateTrainingJob with KeepAlivePeriodInSeconds 0, or wait until it has ended, then delete the "
+                    "job."
                 )
             move_job(session, job.id, name, state, Cause.DELETE_REQUESTED, now)
             return int(job.id)
