@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +30,17 @@ from trainshed_worker.environments.sealing import seal
 from trainshed_worker.environments.skeleton import make_skeleton, site_packages
 from trainshed_worker.logs import last_lines
 from trainshed_worker.protocol import Assignment, FailureCause, MachineFacts
-from trainshed_worker.sandbox import Bind, Command, ExitRecord, SandboxError, SandboxSpec, attach, python_binds, start
+from trainshed_worker.sandbox import (
+    Bind,
+    Command,
+    ExitRecord,
+    SandboxError,
+    SandboxSpec,
+    attach,
+    python_binds,
+    remove_tree,
+    start,
+)
 
 LAYER = Path("/opt/requirements")
 """Where a layer is mounted, while it is built and when it is used: console scripts name it."""
@@ -157,7 +166,7 @@ class Installer:
                 seal(str(build / "layer"))
                 layer = self._layers.add(key, build / "layer", assignment.id)
             finally:
-                shutil.rmtree(build, ignore_errors=True)
+                _delete(build)
         return Installed(layer, LAYER)
 
     @contextlib.contextmanager
@@ -189,7 +198,7 @@ class Installer:
         cancellation: Cancellation,
     ) -> None:
         for strict in (True, False):
-            shutil.rmtree(build, ignore_errors=True)
+            _delete(build)
             layer = build / "layer"
             layer.mkdir(parents=True)
             make_skeleton(layer, PurePosixPath(LAYER), self._base, self._base.site, [])
@@ -299,7 +308,13 @@ def _remove_build(build: Path) -> None:
     if handle is not None and handle.is_alive():
         handle.kill()
         handle.wait(KILL_TIMEOUT)
-    shutil.rmtree(build, ignore_errors=True)
+    _delete(build)
+
+
+def _delete(build: Path) -> None:
+    """Whatever a package's build has left. What cannot be deleted now is tried again at the agent's next start."""
+    with contextlib.suppress(OSError):
+        remove_tree(build)
 
 
 def _system(path: Path) -> bool:
