@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import shutil
@@ -107,8 +108,8 @@ Run = Callable[[Job, PreloadedParent | None], Ended]
 
 
 def _comparable(ended: Ended) -> list[str]:
-    """Lines without addresses in memory."""
-    return [re.sub(r"0x[0-9a-f]{6,}", "0x…", line) for line in ended.lines]
+    """Lines without addresses in memory and times of the day."""
+    return [re.sub(r"0x[0-9a-f]{6,}|[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?", "…", line) for line in ended.lines]
 
 
 def compare(job: Job, parent: PreloadedParent, run_job: Run) -> None:
@@ -116,5 +117,8 @@ def compare(job: Job, parent: PreloadedParent, run_job: Run) -> None:
     forked, fresh = run_job(job, parent), run_job(job, None)
     assert set(forked.fresh.values()) == {""}
     assert set(fresh.fresh.values()) == {"no preloaded parent was ready"}
-    assert _comparable(forked) == _comparable(fresh)
+    differences = list(
+        difflib.unified_diff(_comparable(fresh), _comparable(forked), "fresh", "forked", lineterm="", n=1)
+    )
+    assert not differences, "\n".join(differences[:200])
     assert (forked.record.exit_code, forked.record.signal) == (fresh.record.exit_code, fresh.record.signal)
