@@ -65,8 +65,9 @@ class Settings(BaseSettings):
     usage_half_life_seconds: float = Field(
         default=7 * 86400.0, gt=0, description="fair shares: what a user has used counts half as much after so long"
     )
-    reclaim_warm_after_seconds: float | None = Field(
-        default=60.0, ge=0, description="a job waited so long: warm pools that none matches are ended for it; null: never"
+    reclaim_warm_after_seconds: float = Field(
+        default=60.0,
+        description="a job waited so long: warm pools that none matches are ended for it; below 0: never",
     )
     scheduler_inputs_megabytes: int = Field(
         default=32, ge=0, description="the planner's inputs are recorded in the home up to this size; 0: not at all"

@@ -72,7 +72,8 @@ class Scheduler:
         self._placed = placed
         self._carry_out = carry_out
         self._events: asyncio.Queue[PlannerEvent] = asyncio.Queue()
-        self._policy = Policy(settings.usage_half_life_seconds, settings.reclaim_warm_after_seconds)
+        after = settings.reclaim_warm_after_seconds
+        self._policy = Policy(settings.usage_half_life_seconds, after if after >= 0 else None)
         self._state = State(self._policy)
         self._recorder = Recorder(settings.home, settings.scheduler_inputs_megabytes * 1_000_000, self._policy)
         self._history = History()

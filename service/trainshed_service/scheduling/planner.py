@@ -67,10 +67,7 @@ def step(state: State, event: PlannerEvent, now: float) -> tuple[State, list[Dec
 def step_all(state: State, events: Iterable[PlannerEvent], now: float) -> tuple[State, list[Decision]]:
     """Take in events that came together, then decide once."""
     state.now = max(state.now, now)
-    factor = state.shares.rebase(state.now)
-    if factor is not None:
-        for level in state.queue.levels():
-            level.rescale(factor)
+    state.rebase()
     changes = _Changes()
     for event in events:
         _take(state, event, changes)
@@ -125,7 +122,7 @@ def _take(state: State, event: PlannerEvent, changes: _Changes) -> None:
                 changes.components |= {state.fleet.classes[index].component for index in pool.counts}
                 state.close_pool(pool)
         case Quotas():
-            state.quotas.replace(event.rules)
+            state.replace_quotas(event.rules)
             changes.everything = True
         case Usage():
             state.shares.restore(event.user_id, event.instance_seconds, event.at)

@@ -27,14 +27,18 @@ class QuotaBook:
         self._held: defaultdict[tuple[Subject, str], int] = defaultdict(int)
 
     def replace(self, rules: tuple[QuotaRule, ...]) -> None:
+        """Other rules; who holds what is to be told anew, by `take`."""
         self.rules = rules
+        self._held.clear()
         self._by_subject = {}
         for rule in rules:
             key = ALL if rule.subject_kind == "all" else (rule.subject_kind, rule.subject)
             self._by_subject.setdefault(key, []).append(rule)
 
     def take(self, user_id: int | None, role_arn: str, instance_type: str, count: int) -> None:
-        """`count` below 0: they are given back."""
+        """`count` below 0: they are given back. Nothing is counted while there are no rules."""
+        if not self.rules:
+            return
         for subject in subjects(user_id, role_arn):
             self._held[subject, instance_type] += count
             self._held[subject, ANY_TYPE] += count

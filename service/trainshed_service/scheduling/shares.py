@@ -75,10 +75,10 @@ class Shares:
         account.offset -= count * self.warp(max(since, account.as_of))
         account.held += count
 
-    def give(self, user: int | None, count: int, now: float) -> None:
-        """`count` instances are not held any more."""
+    def give(self, user: int | None, count: int, warp: float) -> None:
+        """`count` instances are not held any more, from the moment of `warp` on."""
         account = self.account(user)
-        account.offset += count * self.warp(now)
+        account.offset += count * warp
         account.held -= count
 
     def used(self, user: int | None, now: float) -> float:

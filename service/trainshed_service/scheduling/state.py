@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
-from trainshed_service.scheduling.events import JobQueued, Place, PoolAvailable, Running
+from trainshed_service.scheduling.events import JobQueued, Place, PoolAvailable, QuotaRule, Running
 from trainshed_service.scheduling.fleet import UNKNOWN_SECONDS, Fleet, Holding
 from trainshed_service.scheduling.matching import Allocation
 from trainshed_service.scheduling.queue import OrderKey, Queue, Shape, Waiting
@@ -78,6 +78,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.shares = Shares(self.policy.usage_half_life_seconds)
+        self._warp = (float("nan"), 0.0)
 
     @property
     def waits(self) -> dict[int, str]:
@@ -85,7 +86,23 @@ class State:
         return {job_id: found.told for job_id, found in self.queue.jobs.items() if found.told is not None}
 
     def warp(self) -> float:
-        return self.shares.warp(self.now)
+        if self._warp[0] != self.now:
+            self._warp = (self.now, self.shares.warp(self.now))
+        return self._warp[1]
+
+    def rebase(self) -> None:
+        """Keep the numbers of the shares small."""
+        factor = self.shares.rebase(self.now)
+        if factor is not None:
+            self._warp = (self.now, self.shares.warp(self.now))
+            for level in self.queue.levels():
+                level.rescale(factor)
+
+    def replace_quotas(self, rules: tuple[QuotaRule, ...]) -> None:
+        self.quotas.replace(rules)
+        for holding in (*self.fleet.jobs.values(), *self.fleet.pools.values()):
+            for name in holding.types.values():
+                self.quotas.take(holding.user_id, holding.role_arn, name, 1)
 
     def order_of(self, job: JobQueued) -> OrderKey:
         return self.queue.order(job, self.shares, self.warp())
@@ -221,7 +238,7 @@ class State:
         self.fleet.release(node_id)
         if holding.kind != "unknown":
             self.quotas.take(holding.user_id, holding.role_arn, instance_type, -1)
-            self.shares.give(holding.user_id, 1, self.now)
+            self.shares.give(holding.user_id, 1, self.warp())
             if holding.kind == "pool":
                 self.close_pool(holding)  # a pool that lacks a node serves nobody
             if not holding.types:

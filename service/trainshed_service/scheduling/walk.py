@@ -185,13 +185,18 @@ class Walk:
         """
         shape, now = waiting.shape, self._state.now
         classes = shape.classes(self._fleet)
-        last = max((self._rivals[cls][-1] for cls in classes if cls in self._rivals), default=-1)
-        if last < 0 and self._until.keys().isdisjoint(classes):
+        last, until = -1, math.inf
+        for cls in classes:
+            rivals = self._rivals.get(cls)
+            if rivals is not None:
+                last = max(last, rivals[-1])
+            if cls in self._until:
+                last = max(last, 0)
+                until = min(until, self._until[cls])
+        if last < 0:
             return allocation
-        if not self._state.policy.backfill:
-            return None
         end = now + waiting.job.max_runtime_seconds
-        if any(end > self._until.get(cls, math.inf) for cls in classes):
+        if end > until or not self._state.policy.backfill:
             return None
         # What is set aside only grows: where the job fails beside the first ones, the rest need not be looked at.
         found = self._beside(shape, classes, end, most)
@@ -201,8 +206,8 @@ class Walk:
             self._set_aside += 1
             if not rival.classes.isdisjoint(classes):
                 found = self._beside(shape, classes, end, most)
-        if any(end > self._until.get(cls, math.inf) for cls in classes):
-            return None
+        if found is not None and self._until and end > min([self._until.get(cls, math.inf) for cls in classes]):
+            return None  # one of those that were set aside has a lower bound only
         return found
 
     def _beside(self, shape: Shape, classes: frozenset[int], end: float, most: list[int] | None) -> Allocation | None:
