@@ -54,7 +54,6 @@ class WebhookServer:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        ThreadingHTTPServer.allow_reuse_address = True
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         if tls is not None:

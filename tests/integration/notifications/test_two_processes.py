@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import insert, text
 from sqlalchemy.orm import Session
 
+from tests.support.fake_channels import FakeChannels
 from tests.support.postgres import PostgresServer, database_url, postgres
 from tests.support.wait import wait_until_async
-from tests.unit.notifications.conftest import FakeChannels
 from trainshed_service.clock import ManualClock, SystemClock
 from trainshed_service.events import EventLog, record
 from trainshed_service.identity import IdentityService

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from tests.support.databases import make_database
+from tests.support.fake_channels import FakeChannels
 from trainshed_service.clock import ManualClock
 from trainshed_service.events import EventLog, record
 from trainshed_service.identity import IdentityService, Principal
-from trainshed_service.notifications.messages import Message
-from trainshed_service.notifications.outcome import DELIVERED, Outcome
 from trainshed_service.notifications.targets import NotificationService
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
@@ -29,45 +27,6 @@ POOL = {
     "instanceType": "ml.c5.xlarge",
     "instanceCount": 4,
 }
-
-
-@dataclass
-class FakeChannels:
-    """`down`: hosts that refuse; `hanging`: hosts that never answer."""
-
-    sent: list[tuple[str, str]] = field(default_factory=list)
-    tried: list[str] = field(default_factory=list)
-    down: set[str] = field(default_factory=set)
-    hanging: set[str] = field(default_factory=set)
-    any_address: dict[str, bool] = field(default_factory=dict)
-
-    def open(self, url: str, *, any_address: bool, trusted: bool) -> FakeChannel:
-        host = url.split("/")[2]
-        self.any_address[host] = any_address
-        assert not trusted or any_address
-        return FakeChannel(self, host)
-
-    def of(self, host: str) -> list[str]:
-        return [title for to, title in self.sent if to == host]
-
-
-@dataclass
-class FakeChannel:
-    heavy: ClassVar[bool] = False
-    owner: FakeChannels
-    host: str
-
-    async def send(self, message: Message) -> Outcome:
-        self.owner.tried.append(self.host)
-        if self.host in self.owner.hanging:
-            await asyncio.Event().wait()
-        if self.host in self.owner.down:
-            return Outcome("it is down")
-        self.owner.sent.append((self.host, message.title))
-        return DELIVERED
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass

@@ -9,8 +9,9 @@ import random
 import pytest
 
 from tests.support.events import recorded
+from tests.support.fake_channels import FakeChannel
 from tests.support.wait import wait_until_async
-from tests.unit.notifications.conftest import POOL, ROLE, FakeChannel, Office
+from tests.unit.notifications.conftest import POOL, ROLE, Office
 
 DAY = 86_400.0
 
