@@ -191,8 +191,8 @@ class Fleet:
     def components(self, types: Iterable[str]) -> frozenset[int]:
         return frozenset(self.classes[index].component for name in types for index in self.accepting(name))
 
-    def in_component(self, component: int) -> list[NodeClass]:
-        return [cls for cls in self.classes if cls.component == component]
+    def free_in(self, component: int) -> int:
+        return sum([self.free[cls.index] for cls in self.classes if cls.component == component])
 
     def _new_class(self, types: frozenset[str]) -> NodeClass:
         cls = self._by_types[types] = NodeClass(len(self.classes), types)

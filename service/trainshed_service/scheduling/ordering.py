@@ -111,7 +111,7 @@ class Order:
     def close(self) -> None:
         for level, entry in self._popped:
             if entry.ids and level.entries.get(entry.user_id) is entry:
-                level.push(entry, self._state.shares, self._warp)
+                level.push(entry, self._warp)
         self._popped.clear()
 
     def _open(self, stream: _Stream) -> None:
@@ -127,7 +127,7 @@ class Order:
     def _take(self, stream: _Stream) -> tuple[float, Entry]:
         """The first user of a track, taken out of it until the order is closed."""
         level = stream.track.levels[stream.priorities[stream.at]]
-        top = level.top(self._state.shares, self._warp)
+        top = level.top(self._warp)
         assert top is not None
         level.pop()
         self._popped.append((level, top[2]))
@@ -137,7 +137,7 @@ class Order:
         while stream.at < len(stream.priorities):
             priority = stream.priorities[stream.at]
             level = stream.track.levels.get(priority)
-            top = level.top(self._state.shares, self._warp) if level is not None else None
+            top = level.top(self._warp) if level is not None else None
             if top is not None:
                 self._count += 1
                 heapq.heappush(self._heap, (-priority, top[0], top[1], self._count, stream))

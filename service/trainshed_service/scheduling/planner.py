@@ -242,6 +242,10 @@ def _look(state: State, component: int, decisions: list[Decision]) -> None:
         decisions += walk.look.places
     for each in scope:
         state.refusals[each] = walk.refusals
+    if walk.was_thorough and walk.look.blocked and not walk.look.places:
+        state.fruitless[component] = (walk.look.blocked[0].job.job_id, state.fleet.free_in(component))
+    elif walk.look.places:
+        state.fruitless.pop(component, None)
     _note_heads(state, walk, scope, decisions)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from trainshed_service.scheduling.events import JobQueued, Needs
 from trainshed_service.scheduling.fleet import Fleet
 from trainshed_service.scheduling.matching import Allocation, fit
-from trainshed_service.scheduling.shares import Shares
+from trainshed_service.scheduling.shares import Account, Shares
 
 OrderKey = tuple[int, float, int]
 """(-priority, usage, job id): the lower comes first."""
@@ -71,10 +71,11 @@ LaneKey = tuple[Shape, float, str]
 class Entry:
     """The jobs of one user in one track at one priority."""
 
-    __slots__ = ("ids", "lanes", "serial", "user_id")
+    __slots__ = ("account", "ids", "lanes", "serial", "user_id")
 
-    def __init__(self, user_id: int | None) -> None:
+    def __init__(self, user_id: int | None, account: Account) -> None:
         self.user_id = user_id
+        self.account = account
         self.ids: list[int] = []
         self.lanes: dict[LaneKey, list[int]] = {}
         self.serial = -1
@@ -90,23 +91,24 @@ class Level:
         self._heap: list[tuple[float, int, int, Entry]] = []
         self._serial = 0
 
-    def push(self, entry: Entry, shares: Shares, warp: float) -> None:
+    def push(self, entry: Entry, warp: float) -> None:
         """The entry's place in the order is this one from now on."""
         self._serial += 1
         entry.serial = self._serial
-        heapq.heappush(self._heap, (shares.key(entry.user_id, warp), entry.ids[0], self._serial, entry))
+        heapq.heappush(self._heap, (entry.account.key(warp), entry.ids[0], self._serial, entry))
 
-    def top(self, shares: Shares, warp: float) -> tuple[float, int, Entry] | None:
+    def top(self, warp: float) -> tuple[float, int, Entry] | None:
         """The first user's usage and oldest job."""
         heap = self._heap
         while heap:
             stored, head, serial, entry = heap[0]
-            if serial != entry.serial or not entry.ids:
+            ids, account = entry.ids, entry.account
+            if serial != entry.serial or not ids:
                 heapq.heappop(heap)
                 continue
-            key = shares.key(entry.user_id, warp)
-            if key > stored or entry.ids[0] != head:
-                heapq.heapreplace(heap, (max(key, stored), entry.ids[0], serial, entry))
+            key = account.offset + account.held * warp
+            if key > stored or ids[0] != head:
+                heapq.heapreplace(heap, (key if key > stored else stored, ids[0], serial, entry))
                 continue
             return key, head, entry
         return None
@@ -186,12 +188,12 @@ class Queue:
             track.priorities = sorted(track.levels, reverse=True)
         entry = level.entries.get(job.user_id)
         if entry is None:
-            entry = level.entries[job.user_id] = Entry(job.user_id)
+            entry = level.entries[job.user_id] = Entry(job.user_id, shares.account(job.user_id))
         lane = entry.lanes.setdefault((shape, job.max_runtime_seconds, job.role_arn), [])
         _insert(lane, job.job_id)
         _insert(entry.ids, job.job_id)
         if entry.ids[0] == job.job_id:
-            level.push(entry, shares, warp)
+            level.push(entry, warp)
         _insert(self._ranks.setdefault(job.priority, {}).setdefault(job.user_id, []), job.job_id)
         self._counts[job.priority] = self._counts.get(job.priority, 0) + 1
         if job.pool_key is not None:

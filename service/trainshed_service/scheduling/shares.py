@@ -25,6 +25,10 @@ class Account:
         self.as_of = -math.inf
         """Until when the usage that was restored counts; nothing before it is counted again."""
 
+    def key(self, warp: float) -> float:
+        """The normalised usage at the moment of `warp`: who has less comes first."""
+        return self.offset + self.held * warp
+
 
 class Shares:
     """`user` None: all jobs without a user share one account."""

@@ -74,6 +74,8 @@ class State:
     """The available pools."""
     refusals: dict[int, Refusals] = field(default_factory=dict)
     """Component → what the last look at it refused."""
+    fruitless: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Component → the head and how much was free when a whole look placed nothing."""
     shares: Shares = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ Invariants:
 * What is set aside is exact for the first `MOST_BLOCKED` jobs of each class of nodes (fewer in large ones). Jobs that
   also need nodes outside of the look have theirs set aside from a lower bound of their start, for ever. Behind all
   these a job is placed only if it ends before anything more comes free: none of those in between can start by then.
+* In large classes a whole look is made only where it is worth it; that a job could overtake may be seen a little later.
 * A job that needs nodes of several components starts when it is the first in all but one of them.
 * Jobs that no present nodes could ever hold, or that a quota makes wait, set nothing aside.
 * The look ends after a few times as many jobs, however long the queue is.
@@ -31,6 +32,8 @@ MOST_BLOCKED = 32
 MOST_BLOCKED_OF_MANY = 4
 """In a class of more than `MANY_NODES`: what a blocked job leaves idle is a small part of it."""
 MANY_NODES = 256
+ENOUGH_MORE = 1.25
+"""There, after a look that placed nothing, the next one waits until so many times as much is free."""
 
 
 @dataclass(slots=True)
@@ -55,7 +58,7 @@ class Walk:
         self._fleet = state.fleet
         self._scope = scope
         self._only = only
-        self._thorough = only is not None
+        self.was_thorough = only is not None
         """It is known that somebody could overtake the first job that is blocked."""
         self._future = Future(state.fleet, state.now)
         self._blocked: list[_Blocked] = []
@@ -117,10 +120,12 @@ class Walk:
                         return True
                 elif not free[only_class]:
                     return True
-                elif not self._thorough and len(shape.needs) == 1:
-                    if not self._any_could_overtake(order, waiting, only_class):
+                elif not self.was_thorough and len(shape.needs) == 1:
+                    if self._is_fruitless(waiting, only_class) or not self._any_could_overtake(
+                        order, waiting, only_class
+                    ):
                         return True
-                    self._thorough = True
+                    self.was_thorough = True
             if looked >= most:
                 self.refusals.last = job.job_id
                 return True
@@ -133,6 +138,13 @@ class Walk:
         heads = [state.queue.jobs.get(state.heads.get(component, -1)) for component in outside]
         own = state.order_of(waiting.job)
         return all(head is None or state.order_of(head.job) >= own for head in heads)
+
+    def _is_fruitless(self, head: Waiting, cls: int) -> bool:
+        """In a large class: little came free since a whole look behind this very head placed nothing."""
+        last = self._state.fruitless.get(self._fleet.classes[cls].component)
+        if last is None or last[0] != head.job.job_id or self._most_blocked == MOST_BLOCKED:
+            return False
+        return self._fleet.free[cls] < last[1] * ENOUGH_MORE
 
     def _any_could_overtake(self, order: Order, head: Waiting, cls: int) -> bool:
         """Whether one of the next jobs could start beside the first one that is blocked, whatever the others say.
