@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo clients test test-deep lint format lock bench bench-api bench-gateway bench-latency bench-scheduler clean
+.PHONY: help install demo clients test test-deep lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm test-preload clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -15,6 +15,7 @@ help:
 	@echo "make demo      train a small GPT on two instances, end to end, on this machine"
 	@echo "make test      install, then run every test"
 	@echo "make test-deep the same, with many more examples of the property tests"
+	@echo "make test-preload  compare scripts with torch in preloaded and in fresh processes"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway, latency under an upload, the scheduler"
 	@echo "make lock      write down the versions that are installed now"
@@ -36,6 +37,10 @@ test: install clients
 test-deep: install clients
 	@TRAINSHED_TEST_DEEP=1 $(TEST_RUN) $(PYTEST_ARGS)
 
+# Every script in a fork of a preloaded parent and in a fresh process, those with torch among them: many minutes.
+test-preload: install
+	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist worksteal tests/preload tests/integration/preload tests/unit/preload $(PYTEST_ARGS)
+
 lint: install
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -55,6 +60,10 @@ bench-api bench-gateway bench-scheduler: bench-%: install
 
 bench-latency: install
 	$(PYTHON) -m benchmarks.bench_latency_under_upload $(BENCH_ARGS)
+
+bench-warm: install
+	$(PYTHON) -m benchmarks.warm_start $(BENCH_ARGS)
+	$(PYTHON) -m benchmarks.warm_data
 
 clean:
 	rm -rf .venv .envs build *.egg-info

@@ -194,9 +194,14 @@ def node(
     home: HomeOption = None,
     slots: Annotated[int, typer.Option("--slots", min=1, max=256, help="Instances at a time.")] = 1,
     instance_type: TypesOption = None,
+    preload: Annotated[
+        bool | None,
+        typer.Option("--preload/--no-preload", help="Start scripts as forks of a process that has torch imported."),
+    ] = None,
 ) -> None:
     """Run the agent alone: this machine joins a service."""
     from trainshed_service.cli.nodes import run_agent
     from trainshed_service.embedded.home import default_home
 
-    run_agent((home or default_home()).absolute(), server, token_file.absolute(), slots, instance_type or [])
+    place = (home or default_home()).absolute()
+    run_agent(place, server, token_file.absolute(), slots, instance_type or [], preload)

@@ -33,11 +33,15 @@ def list_nodes(folder: Path | None) -> None:
     out.print(table if table.row_count else "no nodes")
 
 
-def run_agent(home: Path, server: str, token_file: Path, slots: int, instance_types: list[str]) -> None:
+def run_agent(
+    home: Path, server: str, token_file: Path, slots: int, instance_types: list[str], preload: bool | None
+) -> None:
     """Become the agent; it ends by SIGTERM or Ctrl-C and leaves running instances to its next start."""
     command = [sys.executable, "-m", "trainshed_worker.agent", "--home", str(home), "--server", server]
     command += ["--token-file", str(token_file), "--slots", str(slots)]
     for name in instance_types:
         command += ["--instance-type", name]
+    if preload is not None:
+        command.append("--preload" if preload else "--no-preload")
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.execv(sys.executable, command)
