@@ -114,7 +114,10 @@ class Scheduler:
 
     async def agent_heard(self, agent_id: str) -> None:
         """An agent was heard from for the first time since this process started: its nodes may be used."""
-        self.submit(await self._database.read(lambda session: load_agent(session, agent_id, self._history.expect)))
+        present = self._present()
+        self.submit(
+            await self._database.read(lambda session: load_agent(session, agent_id, present, self._history.expect))
+        )
 
     def explain(self, job_id: int) -> str | None:
         """Why a queued job waits, in words, with its projected start; None where it does not wait."""

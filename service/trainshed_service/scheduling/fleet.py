@@ -138,19 +138,26 @@ class Fleet:
         """Nodes that are free or that nobody known holds get a holder."""
         self._serial += 1
         holding.serial = self._serial
-        for node_id in holding.types:
+        types, holding.types = holding.types, {}
+        self.extend(holding, types)
+
+    def extend(self, holding: Holding, types: dict[str, str]) -> None:
+        """The holding gets these nodes too."""
+        for node_id, name in types.items():
             node = self.nodes[node_id]
             if node.holding is not None:
                 self._drop(node_id, node)
             index = node.cls.index
             node.holding = holding
+            holding.types[node_id] = name
             node.cls.free_ids.discard(node_id)
             self.free[index] -= 1
-            holding.counts[index] = holding.counts.get(index, 0) + 1
-        for index in holding.counts:
-            insort(self.classes[index].ends, (holding.ends_at, holding.serial, holding))
-            if holding.kind == "pool":
-                self.classes[index].pools[holding.serial] = holding
+            if index not in holding.counts:
+                holding.counts[index] = 0
+                insort(self.classes[index].ends, (holding.ends_at, holding.serial, holding))
+                if holding.kind == "pool":
+                    self.classes[index].pools[holding.serial] = holding
+            holding.counts[index] += 1
 
     def release(self, node_id: str) -> Holding | None:
         """The node is free again; who held it."""

@@ -56,13 +56,19 @@ def load_events(session: Session, present: set[str], expect: Expect) -> list[Pla
     return events
 
 
-def load_agent(session: Session, agent_id: str, expect: Expect) -> list[PlannerEvent]:
-    """The nodes of an agent that was just heard from for the first time, and who holds them."""
-    rows = session.execute(
-        select(nodes.c.id, nodes.c.instance_types, nodes.c.state).where(nodes.c.agent_id == agent_id)
-    )
-    events = {row.id: event for row in rows if (event := _node_event(row)) is not None}
-    return [*events.values(), *_holders(session, set(events), expect)]
+def load_agent(session: Session, agent_id: str, present: set[str], expect: Expect) -> list[PlannerEvent]:
+    """The nodes of an agent that was just heard from for the first time, and who holds them. `present`: all that were."""
+    own: dict[str, PlannerEvent] = {}
+    here: set[str] = set()
+    query = select(nodes.c.id, nodes.c.agent_id, nodes.c.instance_types, nodes.c.state)
+    for row in session.execute(query.where(nodes.c.agent_id.in_(present | {agent_id})).order_by(nodes.c.id)):
+        event = _node_event(row)
+        if event is not None:
+            here.add(row.id)
+            if row.agent_id == agent_id:
+                own[row.id] = event
+    holders = [holder for holder in _holders(session, here, expect) if not own.keys().isdisjoint(holder.node_ids)]
+    return [*own.values(), *holders]
 
 
 def load_queued(session: Session, job_id: int, expect: Expect | None = None) -> JobQueued | None:
@@ -91,9 +97,9 @@ def _node_event(row: Any) -> PlannerEvent | None:
     return None
 
 
-def _holders(session: Session, here: set[str], expect: Expect) -> list[PlannerEvent]:
+def _holders(session: Session, here: set[str], expect: Expect) -> list[Running | PoolAvailable]:
     """What runs on these nodes, and the warm pools that all of whose nodes are among them."""
-    events: list[PlannerEvent] = []
+    events: list[Running | PoolAvailable] = []
     held = session.execute(
         select(instances.c.attempt_id, instances.c.node_id, instances.c.instance_type, instances.c.instance_group)
         .where(instances.c.cleared.is_(False))

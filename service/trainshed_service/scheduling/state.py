@@ -140,15 +140,19 @@ class State:
     def run(self, event: Running) -> set[int]:
         """Note what runs; the components whose nodes were concerned."""
         known = self.fleet.jobs.get(event.job_id)
-        if known is not None:
-            known.expected_end = event.expected_end
-            self.fleet.change_end(known, event.ends_at)
-            return {self.fleet.classes[index].component for index in known.counts}
         types = {
             node_id: member.instance_type
             for node_id, member in zip(event.node_ids, event.members, strict=True)
             if self._may_be_held(node_id)
         }
+        if known is not None:
+            known.expected_end = event.expected_end
+            self.fleet.change_end(known, event.ends_at)
+            more = {node_id: name for node_id, name in types.items() if node_id not in known.types}
+            if more:  # those of an agent that was heard from later
+                self._charge(known, more, known.since)
+                self.fleet.extend(known, more)
+            return {self.fleet.classes[index].component for index in known.counts}
         holding = Holding(
             "job",
             event.job_id,
@@ -252,15 +256,19 @@ class State:
         return node_id in self.fleet.nodes
 
     def _hold(self, holding: Holding, since: float | None = None) -> None:
-        for node_id in holding.types:
-            self.release(node_id)
+        self._charge(holding, holding.types, since)
         self.fleet.hold(holding)
+
+    def _charge(self, holding: Holding, types: dict[str, str], since: float | None) -> None:
+        """Nodes are about to be held: nobody else holds them from now on, and they count for the user and the role."""
+        for node_id in types:
+            self.release(node_id)
         by_type: dict[str, int] = {}
-        for name in holding.types.values():
+        for name in types.values():
             by_type[name] = by_type.get(name, 0) + 1
         for name, count in by_type.items():
             self.quotas.take(holding.user_id, holding.role_arn, name, count)
-        self.shares.take(holding.user_id, len(holding.types), self.now, since=since)
+        self.shares.take(holding.user_id, len(types), self.now, since=since)
 
     def _dissolve(self, holding: Holding) -> None:
         for node_id in list(holding.types):
@@ -269,7 +277,8 @@ class State:
     def _end(self, holding: Holding) -> None:
         if holding.kind == "job":
             assert isinstance(holding.key, int)
-            self.fleet.jobs.pop(holding.key, None)
+            if self.fleet.jobs.get(holding.key) is holding:  # else the job was tried again meanwhile
+                del self.fleet.jobs[holding.key]
         else:
             self._forget_pool(holding)
             self.fleet.pools.pop(str(holding.key), None)
