@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pytest
+
 from tests.support.agent_gang import gang, nowhere
+from trainshed_worker.agent.core import remove_unaccepted
 from trainshed_worker.agent.records import RESERVED_AT_ONCE, Record
 from trainshed_worker.protocol import FailureCause, Phase
 
@@ -37,3 +41,40 @@ def test_phases_go_forward_only_and_the_first_failure_stays(tmp_path: Path) -> N
     assert again.report.failure.message == "first"
     assert [span.name for span in again.report.spans] == ["accepted", "ready"]
     assert Record.load(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("content", ["", "\0" * 300, '{"slot": 0, "assignm', "[]"])
+def test_a_record_that_a_power_cut_took_is_none(tmp_path: Path, content: str) -> None:
+    (member,) = gang(nowhere(), "b")
+    path = tmp_path / "a" / "agent.json"
+    Record.create(path, 0, member, "token")
+    path.write_text(content)
+    assert Record.load(path) is None
+    (path.parent / "instance").mkdir()
+    remove_unaccepted(path.parent)
+    assert not path.parent.exists()
+
+
+def test_the_disk_is_waited_for_from_the_first_process_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (member,) = gang(nowhere(), "b")
+    record = Record.create(tmp_path / "a" / "agent.json", 0, member, "token")
+    synced: list[Phase] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(record.phase), real(fd))[1])
+    for phase in (Phase.DOWNLOADING, Phase.INSTALLING, Phase.READY):
+        record.move(phase)
+    assert synced == []
+    record.data.started = True
+    record.save()
+    for phase in (Phase.RUNNING, Phase.EXITED, Phase.FINISHED):
+        record.move(phase)
+    assert set(synced) == {Phase.READY, Phase.RUNNING, Phase.EXITED, Phase.FINISHED}
+
+
+def test_a_failure_before_any_process_is_on_disk_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (member,) = gang(nowhere(), "b")
+    record = Record.create(tmp_path / "a" / "agent.json", 0, member, "token")
+    calls: list[int] = []
+    monkeypatch.setattr(os, "fsync", calls.append)
+    record.fail(FailureCause.USER_INPUT, "no such bucket")
+    assert calls

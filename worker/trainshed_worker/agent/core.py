@@ -40,8 +40,8 @@ from trainshed_worker.environments import BaseError, EnvironmentTable, LayerStor
 from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.requirements import remove_stale_builds
 from trainshed_worker.preload.parents import Parents
-from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts
-from trainshed_worker.sandbox import SandboxError, remove_tree
+from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts, ObjectStoreAccess
+from trainshed_worker.sandbox import SandboxError, prove_empty, remove_tree
 
 POLL_SECONDS = 20.0
 _log = logging.getLogger(__name__)
@@ -179,14 +179,16 @@ class Agent:
                 slot.quarantine = reason
                 self._save_quarantine()
             self._dirty.set()
-            self._spawn(self._after_end())
+            self._spawn(self._after_end(state.assignment.object_store))
 
         slot.runner = AssignmentRunner(state, ended)
         self._dirty.set()
 
-    async def _after_end(self) -> None:
+    async def _after_end(self, store: ObjectStoreAccess) -> None:
         await self._reconcile()
         await self._sweep()
+        # for the next job, now that no process of this one competes for the cores
+        await asyncio.to_thread(make_spare_client, store.endpoint_url, store.region)
 
     async def _sweep(self) -> None:
         """Remove what belongs to clusters that are over."""
@@ -320,7 +322,10 @@ def _open_cache(options: AgentOptions, facts: MachineFacts) -> ObjectCache | Non
 
 
 def remove_unaccepted(directory: Path) -> None:
-    """Delete a directory without a record: its assignment was never accepted, or its files were being deleted."""
+    """Delete a directory without a record: its assignment was never accepted, or its files were being deleted, or the
+    machine went down. SandboxError where something of it runs nevertheless."""
+    if not (emptiness := prove_empty(directory / "instance")):
+        raise SandboxError(f"{directory} has no record, but something of it runs: {emptiness.reason}")
     remove_tree(directory)
 
 

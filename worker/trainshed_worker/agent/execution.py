@@ -13,7 +13,7 @@ from trainshed_worker.agent.failure import exit_failure
 from trainshed_worker.agent.instance import launch_plan, sandbox_spec
 from trainshed_worker.agent.state import MAX_RUNTIME, AssignmentState
 from trainshed_worker.agent.usage import sample_usage
-from trainshed_worker.data import Cancelled, CheckpointSync, DataError, make_spare_client
+from trainshed_worker.data import Cancelled, CheckpointSync, DataError
 from trainshed_worker.protocol import Action, Phase
 from trainshed_worker.sandbox import ExitRecord, attach, start
 from trainshed_worker.sandbox.handle import InstanceHandle
@@ -63,12 +63,13 @@ async def _start(state: AssignmentState) -> InstanceHandle:
     state.record.data.started = True
     state.record.save()
     begin = time.time()
-    role = str(state.assignment.request.get("RoleArn"))
-    parent, reason = state.context.parents.take(state.environment.base, role)
+    parent, reason = None, ""
+    if not all(command.fresh for command in spec.commands):
+        role = str(state.assignment.request.get("RoleArn"))
+        parent, reason = state.context.parents.take(state.environment.base, role)
     handle = await asyncio.to_thread(start, spec, parent)
     ways = {why or "forked from a preloaded parent" for why in (await asyncio.to_thread(handle.state)).fresh.values()}
-    way = "; ".join(sorted(ways)) if parent is not None else reason
-    state.record.span(f"process ({way})", begin, time.time())
+    state.record.span(f"process ({reason or '; '.join(sorted(ways))})", begin, time.time())
     return handle
 
 
@@ -101,9 +102,7 @@ async def _stop_when_wanted(state: AssignmentState, handle: InstanceHandle) -> N
 @contextlib.asynccontextmanager
 async def _background(state: AssignmentState, handle: InstanceHandle) -> AsyncIterator[None]:
     """Checkpoint sync and usage samples while the processes run."""
-    access = state.assignment.object_store
-    spare = asyncio.to_thread(make_spare_client, access.endpoint_url, access.region)  # for the node's next job
-    tasks = [asyncio.create_task(sample_usage(state, handle)), asyncio.create_task(spare)]
+    tasks = [asyncio.create_task(sample_usage(state, handle))]
     sync = state.checkpoints(state.uploads)
     if sync is not None:
         tasks.append(asyncio.create_task(_sync_checkpoints(state, sync)))

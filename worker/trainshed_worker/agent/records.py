@@ -6,6 +6,7 @@ Progress is not stored, so revisions are reserved in blocks: a restarted agent g
 have reported.
 """
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ PHASE_ORDER = list(Phase)
 MAX_MESSAGE = 4096
 MAX_NOTICES = 50
 RESERVED_AT_ONCE = 1000
+_log = logging.getLogger(__name__)
 
 
 class AssignmentRecord(BaseModel):
@@ -73,11 +75,16 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> "Record | None":
-        """The stored record, None where there is none."""
-        raw: Any = read_json(path)
-        if raw is None:
+        """The stored record, None where there is none, or none whole: a crash of the machine before anything of the
+        user ran may leave that on some file systems, and then nothing of it runs either."""
+        try:
+            raw: Any = read_json(path)
+            if raw is None:
+                return None
+            record = cls(path, AssignmentRecord.model_validate(raw))
+        except ValueError:
+            _log.exception("%s is not whole: the machine went down while it was written", path)
             return None
-        record = cls(path, AssignmentRecord.model_validate(raw))
         record.report.revision = max(record.report.revision, record.data.reserved)
         record._bump()
         record.save()
