@@ -51,8 +51,10 @@ class Meta(Base):
 
 
 class User(Base):
-    """`restricted`: runs jobs only in the roles of its `role_passes`. A user that left keeps its row, under another name
-    (`identity.users`), since jobs refer to it."""
+    """`restricted`: runs jobs only in the roles of its `role_passes`.
+
+    A user that left keeps its row, under another name (`identity.users`), since jobs refer to it.
+    """
 
     __tablename__ = "users"
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
