@@ -54,7 +54,7 @@ def test_the_service_knows_of_the_worker_only_the_protocol() -> None:
     strange = {(file, module) for file, module in used if not is_of(module, "trainshed_worker.protocol")}
     allowed = {pair for pair in strange if any(pair[0] == file and is_of(pair[1], name) for file, name in EXCEPTIONS)}
     assert strange - allowed == set()
-    needed = {pair for pair in EXCEPTIONS if any(file == pair[0] and is_of(module, pair[1]) for file, module in allowed)}
+    needed = {(file, name) for file, name in EXCEPTIONS for pair in allowed if pair[0] == file and is_of(pair[1], name)}
     assert needed == EXCEPTIONS, "an exception that nobody needs"
 
 
