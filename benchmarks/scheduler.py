@@ -4,8 +4,8 @@
 
 The world: nodes of five types in equal parts; jobs of 1 to 64 instances (most of them small), some of two types at
 once, of 200 users, with five limits; 200 warm pools. First the queue fills while all nodes are busy. Then, for as long
-as is measured, jobs end at random in proportion to their time, and for each placement a new job comes: the queue stays as
-long as it is. The nodes of a job that ended come back together, as the applier takes together what came
+as is measured, jobs end at random in proportion to their time, and for each placement a new job comes: the queue stays
+as long as it is. The nodes of a job that ended come back together, as the applier takes together what came
 meanwhile (`--one-by-one`: each is a step of its own); a job that is kept becomes a pool. The time is the processor's,
 of the steps and of nothing else.
 """

@@ -57,7 +57,7 @@ def load_events(session: Session, present: set[str], expect: Expect) -> list[Pla
 
 
 def load_agent(session: Session, agent_id: str, present: set[str], expect: Expect) -> list[PlannerEvent]:
-    """The nodes of an agent that was just heard from for the first time, and who holds them. `present`: all that were."""
+    """The nodes of an agent that was just heard from for the first time, and who holds them. `present`: all such."""
     own: dict[str, PlannerEvent] = {}
     here: set[str] = set()
     query = select(nodes.c.id, nodes.c.agent_id, nodes.c.instance_types, nodes.c.state)

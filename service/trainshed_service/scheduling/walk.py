@@ -11,7 +11,8 @@ Invariants:
   also need nodes outside of the look have theirs set aside from a lower bound of their start, for ever. Behind all
   these a job is placed only if it ends before anything more comes free: none of those in between can start by then.
 * In large classes a whole look is made only where it is worth it; that a job could overtake may be seen a little later.
-* A job that needs nodes of several components starts when it is the first in all but one of them.
+* A job that needs nodes of several components overtakes only in one of them. Where it is the first in any, all of them
+  are looked at together, so that two such jobs never wait for each other.
 * Jobs that no present nodes could ever hold, or that a quota makes wait, set nothing aside.
 * The look ends after a few times as many jobs, however long the queue is.
 """
@@ -98,7 +99,7 @@ class Walk:
             if allocation is not None:
                 allocation = self._allowed(waiting, allocation)
                 if allocation is not None and not shape.components(self._fleet) <= self._scope:
-                    if self._is_first_outside(waiting):
+                    if not self._blocked or self._is_first_outside(waiting):
                         self._scope |= shape.components(self._fleet)
                         return False
                     allocation = None

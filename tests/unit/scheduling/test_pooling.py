@@ -26,10 +26,8 @@ from trainshed_service.scheduling import (
 ROLE = "arn:aws:iam::123456789012:role/X"
 
 
-def pool(
-    name: str, *nodes: str, key: str = "k", since: float = 0.0, until: float = 600.0, user: int = 1
-) -> PoolAvailable:
-    return PoolAvailable(name, key, ROLE, user, C5, nodes, since, until)
+def pool(name: str, *nodes: str, since: float = 0.0, until: float = 600.0, user: int = 1) -> PoolAvailable:
+    return PoolAvailable(name, "k", ROLE, user, C5, nodes, since, until)
 
 
 def warm(*names: str) -> list[PlannerEvent]:

@@ -264,6 +264,23 @@ def test_two_users_with_equal_demand_get_equal_shares() -> None:
     assert sum(used.values()) > 0.95 * 8 * 1500.0
 
 
+def test_jobs_that_need_several_kinds_of_nodes_never_wait_for_each_other() -> None:
+    """The order of users changes all the time: whoever is first by then starts, and nobody is left over."""
+    for seed in range(examples(6)):
+        chance = random.Random(seed)
+        world = World(DISJOINT, Policy(usage_half_life_seconds=50.0))
+        for number in range(1, 121):
+            first, second = chance.sample([C5, M5, P3], 2)
+            wanted = {first: chance.randint(1, SIZES[first])}
+            if chance.random() < 0.5:
+                wanted[second] = chance.randint(1, SIZES[second])
+            user, seconds = chance.randint(1, 4), chance.choice([3.0, 10.0, 40.0])
+            world.take([job(number, *_members(wanted), user=user, seconds=seconds)])
+            world.run_until(world.now + chance.random())
+        world.run_until(1e9)
+        assert len(world.starts) == 120 and not world.state.queue.jobs
+
+
 def test_a_node_that_goes_takes_nothing_with_it() -> None:
     world = World({"a": (), "b": ()}, Policy())
     world.take([job(1, C5, C5, user=1, seconds=50.0)])
