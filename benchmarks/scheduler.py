@@ -49,6 +49,7 @@ KEPT_SECONDS = 600.0
 
 class Bench:
     def __init__(self, nodes: int, jobs: int, seed: int, together: bool = True) -> None:
+        self.jobs = jobs
         self.together = together
         self.chance = random.Random(seed)
         self.types = {f"n{number:05}": frozenset({TYPES[number % len(TYPES)]}) for number in range(nodes)}
@@ -122,13 +123,12 @@ class Bench:
             heapq.heappush(self.expiries, (self.now, decision.cluster_id))
 
     def go_on(self) -> None:
-        """What ends next ends; as many jobs come as were placed."""
-        before = self.placed
+        """What ends next ends; jobs come until as many wait as before."""
         if self.expiries and (not self.ends or self.expiries[0][0] <= self.ends[0][0]):
             self.end_pool(heapq.heappop(self.expiries))
         else:
             self.end_job(heapq.heappop(self.ends))
-        for _ in range(self.placed - before):
+        while len(self.state.queue) < self.jobs:
             self.take(self.job())
 
     def end_job(self, end: tuple[float, int, Place]) -> None:
