@@ -7,6 +7,7 @@ a session of its own, a log for its output, and none of the agent's descriptors.
 an interpreter with these imports takes over a hundred.
 """
 
+import array
 import gc
 import json
 import os
@@ -30,21 +31,33 @@ def serve(channel: socket.socket) -> None:
     """
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    buffer = bytearray(_MAX_REQUEST)
     while True:
-        data, descriptors, _, _ = socket.recv_fds(channel, _MAX_REQUEST, 2)
-        if not data:
+        size, descriptors = _receive(channel, buffer)
+        if not size:
             return
-        request = json.loads(data)
         if len(os.listdir("/proc/self/task")) != 1:
             raise RuntimeError(f"this process has threads: {os.listdir('/proc/self/task')}")
         if os.fork() == 0:
+            request = json.loads(buffer[:size])
             _become(request["module"], request["directory"], *descriptors)
+        buffer[:size] = bytes(size)  # so that a later fork finds no name of an earlier one's folder
         for descriptor in descriptors:
             os.close(descriptor)
         try:
             channel.send(b"f")
         except BrokenPipeError:
             return  # the agent ended meanwhile
+
+
+def _receive(channel: socket.socket, buffer: bytearray) -> tuple[int, list[int]]:
+    """The size of the next request, which is in the buffer then, and its descriptors; 0 where the agent has gone."""
+    numbers = array.array("i")
+    size, ancillary, _, _ = channel.recvmsg_into([buffer], socket.CMSG_SPACE(2 * numbers.itemsize))
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+    return size, list(numbers)
 
 
 def _become(module: str, directory: str, ready_fd: int, log_fd: int) -> NoReturn:
