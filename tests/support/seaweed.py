@@ -45,7 +45,7 @@ def fresh_bucket(store: EmbeddedStore, prefix: str = "test") -> str:
 @pytest.fixture(scope="session")
 def seaweed_store() -> Iterator[EmbeddedStore]:
     with tempfile.TemporaryDirectory(prefix="trainshed-store-") as folder:
-        store = EmbeddedStore(Path(folder), memory_limit="256MiB", die_with_thread=True)
+        store = EmbeddedStore(Path(folder), die_with_thread=True)
         store.start()
         try:
             yield store
@@ -59,7 +59,7 @@ def make_store(tmp_path: Path) -> Iterator[Callable[..., EmbeddedStore]]:
     made: list[EmbeddedStore] = []
 
     def make(home: Path | None = None, *, start: bool = True) -> EmbeddedStore:
-        store = EmbeddedStore(home or tmp_path / f"store-{len(made)}", memory_limit="256MiB", die_with_thread=True)
+        store = EmbeddedStore(home or tmp_path / f"store-{len(made)}", die_with_thread=True)
         made.append(store)
         if start:
             store.start()

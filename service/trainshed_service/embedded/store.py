@@ -115,7 +115,7 @@ def find_weed() -> Path:
 class EmbeddedStore:
     """See the module. All methods block; call them from one thread. `home` may contain spaces and be of any length."""
 
-    def __init__(self, home: Path, *, memory_limit: str = "512MiB", die_with_thread: bool = False) -> None:
+    def __init__(self, home: Path, *, memory_limit: str = "768MiB", die_with_thread: bool = False) -> None:
         """`die_with_thread`: the kernel ends the store when the thread that started it ends (for tests)."""
         self.folder = home / "store"
         self.log_path = home / "log" / "store.log"
@@ -331,6 +331,8 @@ class EmbeddedStore:
         environment |= {
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder / "run"),
+            # Its buffers alone come to 250–450 MiB, most of it never touched: a limit below that makes it collect
+            # garbage without end, at a fifth of a core.
             "GOMEMLIMIT": self._memory_limit,
             "WEED_S3_SSE_KEK": kek,
             "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1",
