@@ -94,7 +94,8 @@ def test_nothing_but_the_pool_s_cache_reaches_the_next_job(stack: Stack, bucket:
 
     second = run_job(stack, bucket, "look.py", "FOUND", 0, Environment=mark)
     assert second["processes"] == []
-    for place in ("tmp", "var tmp", "shm", "run", "spool", "home", "model", "checkpoints", "config", "modules"):
+    assert second["tmp"] == first["tmp before"]
+    for place in ("var tmp", "shm", "run", "spool", "home", "model", "checkpoints", "config", "modules"):
         assert second[place] == [], place
     assert second["code"] == ["train.py"]
     assert second["hook ran"] is False

@@ -15,7 +15,8 @@ MARK = os.environ["LEFTOVER_MARK"]
 KEY = 0x7453
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
-said: dict[str, object] = {}
+# Not empty where the environment itself is mounted below /tmp.
+said: dict[str, object] = {"tmp before": sorted(os.listdir("/tmp"))}
 
 
 def daemon(work: str) -> int:
