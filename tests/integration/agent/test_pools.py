@@ -15,6 +15,7 @@ from tests.support.agent_protocol import ScriptedService
 from tests.support.seaweed import s3_client
 from tests.support.wait import wait_until
 from trainshed_service.embedded.store import EmbeddedStore
+from trainshed_worker.data.cache import LINKED_FROM
 from trainshed_worker.protocol import Assignment, Phase, SlotState
 
 SCRIPT = """
@@ -36,7 +37,7 @@ said["moved"] = (channel / "own" / "moved").read_text()
 (cache / "link").symlink_to("/etc/passwd")
 print("SAID " + json.dumps(said))
 """
-CHANNEL = {"a.txt": b"as it was", "sub/b.txt": b"second"}
+CHANNEL = {"a.txt": b"as it was", "sub/b.txt": b"second", "large.bin": bytes(LINKED_FROM)}
 
 
 @pytest.fixture
@@ -80,9 +81,9 @@ def test_a_pool_s_network_and_cache_stay_for_its_next_job_and_go_with_the_pool(
     service.put(first)
     found = said(service, first)
     assert found["cache"] == []
-    assert found["names"] == ["a.txt", "sub", "sub/b.txt"]
+    assert found["names"] == ["a.txt", "large.bin", "sub", "sub/b.txt"]
     # the job's own files are its own to change
-    assert found["after"] == ["own", "own/file", "own/moved", "sub"]
+    assert found["after"] == ["large.bin", "own", "own/file", "own/moved", "sub"]
     assert found["moved"] == "spoiltwas"
     network = netd(node, "pool")
     service.keep("pool")
@@ -104,7 +105,7 @@ def test_a_pool_s_network_and_cache_stay_for_its_next_job_and_go_with_the_pool(
     found = said(service, second)
     assert found["cache"] == sorted(["link", first.job_name])
     assert found["data"] == "as it was"
-    assert found["names"] == ["a.txt", "sub", "sub/b.txt"]
+    assert found["names"] == ["a.txt", "large.bin", "sub", "sub/b.txt"]
     assert netd(node, "pool") == network
     service.keep()  # its last job asked for no keep-alive
     assert (node / "pools" / "pool").exists()
@@ -145,5 +146,6 @@ def test_a_lone_instance_goes_on_without_an_order_and_the_cache_holds_its_channe
     lower = agent.home / "node" / "assignments" / member.id / "input" / "lower" / "train"
     assert (lower / "a.txt").read_bytes() == CHANNEL["a.txt"]  # what the job wrote is in its own layer
     entries = {path.stat().st_ino for path in (agent.home / "node" / "cache" / "objects").rglob("*") if path.is_file()}
-    assert {path.stat().st_ino for path in lower.rglob("*") if path.is_file()} < entries  # the archive is one too
+    assert (lower / "large.bin").stat().st_ino in entries
+    assert (lower / "a.txt").stat().st_nlink == 1  # small ones are the job's own
     assert (agent.home / "node" / "cache").stat().st_mode & 0o777 == 0o700

@@ -38,7 +38,7 @@ def take(role: RoleCache, thing: RemoteObject, target: Path) -> bool:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[ObjectCache]:
-    made = ObjectCache(tmp_path / "cache", 10 * KB, shared=True)
+    made = ObjectCache(tmp_path / "cache", 10 * KB, shared=True, linked_from=0)
     yield made
     made.close()
 
@@ -54,6 +54,16 @@ def test_an_object_is_found_again_by_the_same_role_alone_and_unchanged_alone(
     for changed in (item(etag="f"), item(size=KB + 1), item(key="l")):
         assert not take(role, changed, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_small_objects_are_the_jobs_own_files_and_large_ones_links(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path / "cache", 10 * KB, shared=True, linked_from=KB)
+    role = cache.for_role("r")
+    for key, size, links in (("small", KB - 1, 1), ("large", KB, 2)):
+        assert bring(role, item(key, size), tmp_path)
+        assert take(role, item(key, size), tmp_path / key)
+        assert (tmp_path / key).stat().st_nlink == links
+    cache.close()
 
 
 def test_entries_outlive_the_process_and_scraps_do_not(cache: ObjectCache, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ meets another's. Invariants:
 
 * A job's own credentials have listed an object, with this ETag and size, before its entry is used for that job.
 * An entry's bytes never change. A job gets a hard link only where its sandbox puts an overlay above it (`shared`), so
-  that what it writes lands in the overlay; otherwise it gets a copy (a reflink where the file system has them).
+  that what it writes lands in the overlay; otherwise, and of small objects, it gets a copy (a reflink where the file
+  system has them).
 * An entry is used only while size, inode and time are those of its row, of this boot; else its checksum decides. What
   is damaged is dropped and fetched anew.
 * An entry that a running job has a link to is not evicted. A crash at any line leaves whole entries and scraps only,
@@ -36,6 +37,8 @@ LEAST_FREE = 2 * 10**9
 """Bytes that the cache leaves free on its disk, for the jobs."""
 SHARED_MODE, PRIVATE_MODE = 0o666, 0o644
 """A shared file can be written by every job's user, but only through that job's overlay: nothing else shows it."""
+LINKED_FROM = 1 << 20
+"""Bytes; smaller objects are copied, so that the job owns them: scripts among them are given modes and times."""
 CHUNK = 1 << 20
 _log = logging.getLogger(__name__)
 
@@ -56,10 +59,11 @@ class CacheSize:
 class ObjectCache:
     """All roles' entries below `folder`, at most `limit` bytes. Thread-safe; one process at a time may have it open."""
 
-    def __init__(self, folder: Path, limit: int, *, shared: bool) -> None:
+    def __init__(self, folder: Path, limit: int, *, shared: bool, linked_from: int = LINKED_FROM) -> None:
         self.folder = folder
         self.limit = limit
         self.shared = shared
+        self._linked_from = linked_from
         self._objects = folder / "objects"
         self._objects.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
@@ -111,7 +115,7 @@ class ObjectCache:
             if not self._in_order(entry, source):
                 self._drop(entry.name, entry.size)
                 return False
-            if not self.shared:
+            if not self.shared or entry.size < self._linked_from:
                 duplicate(source, target, PRIVATE_MODE)
                 return True
             try:
