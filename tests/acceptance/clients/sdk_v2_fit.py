@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tarfile
+import uuid
 
 import boto3
 import sagemaker
@@ -40,7 +41,7 @@ estimator = PyTorch(
     distribution=json.loads(arguments.distribution) if arguments.distribution else None,
     hyperparameters=json.loads(arguments.hyperparameters),
     metric_definitions=[{"Name": "loss", "Regex": r"loss=([0-9.]+);"}],
-    base_job_name="sdk-v2",
+    base_job_name=f"sdk-v2-{uuid.uuid4().hex[:8]}",
     max_run=600,
 )
 seen = {}

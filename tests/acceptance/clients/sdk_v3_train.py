@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import os
+import uuid
 
 from botocore.exceptions import ClientError
 from sagemaker.core.resources import TrainingJob
@@ -27,7 +28,7 @@ trainer = ModelTrainer(
     distributed=Torchrun(process_count_per_node=2) if arguments.torchrun else None,
     compute=Compute(instance_type=arguments.instance_type, instance_count=arguments.count, volume_size_in_gb=30),
     hyperparameters={"epochs": 2},
-    base_job_name="sdk-v3",
+    base_job_name=f"sdk-v3-{uuid.uuid4().hex[:8]}",  # the SDK adds the second alone: two clients may share one
     role=os.environ["SAGEMAKER_ROLE"],
 )
 trainer.train(wait=not arguments.stop, logs=not arguments.stop)
