@@ -154,8 +154,8 @@ def test_the_period_of_the_last_job_counts(api: ApiProcess, join: Join) -> None:
         wait_until(lambda: node_states(api) == ["free"])
 
 
-def test_a_thousand_moments_of_a_start_to_stop_at(api: ApiProcess, join: Join) -> None:
-    """Create and stop at random points of the start: afterwards all slots are free or warm, none lost, none doubled."""
+def test_stops_at_random_moments_of_a_start(api: ApiProcess, join: Join) -> None:
+    """Afterwards all slots are free or warm, none lost, none doubled."""
     agent = join(api, slots=4)
     moments = random.Random(11)
     with driven(agent), ThreadPoolExecutor(4) as pool:
