@@ -47,6 +47,11 @@ def find(session: Session, cluster_id: str) -> Kept | None:
     row = session.execute(select(clusters).where(clusters.c.id == cluster_id).with_for_update()).first()
     if row is None or row.warm_until is None or row.state not in (ClusterState.HELD, ClusterState.WARM):
         return None
+    return kept_of(row)
+
+
+def kept_of(row: Any) -> Kept:
+    """From a row of `clusters` that is kept."""
     return Kept(
         row.id,
         ClusterState(row.state),

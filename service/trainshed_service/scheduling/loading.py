@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.spec import Member, max_runtime_seconds
 from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, ClusterState, JobState, NodeState
+from trainshed_service.pools.life import available, kept_of
 from trainshed_service.pools.match import match_key
 from trainshed_service.quotas.rules import soft_quotas
 from trainshed_service.scheduling.events import (
@@ -157,20 +158,7 @@ def _pools(session: Session) -> list[PoolAvailable]:
         .where(clusters.c.state == ClusterState.WARM.value)
         .order_by(clusters.c.id)
     )
-    return [
-        PoolAvailable(
-            cluster_id=row.id,
-            pool_key=row.match_key,
-            role_arn=str(row.match_fields["RoleArn"]),
-            user_id=row.user_id,
-            instance_type=row.match_fields["ResourceConfig.InstanceType"],
-            node_ids=tuple(members[row.id]),
-            since=row.warm_since,
-            until=row.warm_until,
-        )
-        for row in rows
-        if row.id in members
-    ]
+    return [available(kept_of(row), row.user_id, members[row.id]) for row in rows]
 
 
 def _queued() -> Any:
