@@ -154,6 +154,30 @@ def test_what_is_larger_than_the_limit_is_not_kept_and_drives_nothing_out(cache:
     assert take(role, item("small"), tmp_path / "got")
 
 
+def test_what_a_thread_has_just_put_in_stays_until_the_thread_has_taken_it(cache: ObjectCache, tmp_path: Path) -> None:
+    role = cache.for_role("r")
+    thing = item("mine", 6 * KB)
+    with cache.alone(role.name(thing), Cancellation()):
+        assert bring(role, thing, tmp_path)
+        assert not bring(role, item("other", 5 * KB), tmp_path)
+        assert take(role, thing, tmp_path / "got")
+        (tmp_path / "got").unlink()
+    assert bring(role, item("other", 5 * KB), tmp_path)
+    assert not take(role, thing, tmp_path / "got")
+
+
+def test_a_thread_with_an_old_row_does_not_drop_the_entry_that_came_after_it(
+    cache: ObjectCache, tmp_path: Path
+) -> None:
+    role = cache.for_role("r")
+    assert bring(role, item(), tmp_path)
+    (old,) = role.find([item()]).values()
+    assert bring(role, item(), tmp_path)
+    cache.path(old.name).unlink()  # the moment between the old entry's end and the new one's beginning
+    assert not cache.take(old, tmp_path / "got")
+    assert role.find([item()])
+
+
 def test_a_smaller_limit_is_kept_from_the_start(cache: ObjectCache, tmp_path: Path) -> None:
     role = cache.for_role("r")
     for number in range(10):

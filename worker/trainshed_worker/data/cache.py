@@ -9,8 +9,8 @@ meets another's. Invariants:
   system has them).
 * An entry is used only while size, inode and time are those of its row, of this boot; else its checksum decides. What
   is damaged is dropped and fetched anew.
-* An entry that a running job has a link to is not evicted. A crash at any line leaves whole entries and scraps only,
-  and the scraps are deleted at the next start.
+* An entry that a running job has a link to, or that a thread has `alone`, is not evicted. A crash at any line leaves
+  whole entries and scraps only, and the scraps are deleted at the next start.
 """
 
 import contextlib
@@ -92,7 +92,10 @@ class ObjectCache:
 
     @contextlib.contextmanager
     def alone(self, name: str, cancellation: Cancellation) -> Iterator[None]:
-        """One thread at a time brings an object; the others then find it here. Cancelled while it waits."""
+        """One thread at a time brings an object; the others then find it here. Cancelled while it waits.
+
+        Meanwhile the entry stays, so that what the thread puts in it can also take.
+        """
         with self._freed:
             while name in self._busy:
                 cancellation.check()
@@ -113,7 +116,7 @@ class ObjectCache:
         source = self.path(entry.name)
         try:
             if not self._in_order(entry, source):
-                self._drop(entry.name, entry.size)
+                self._drop(entry)
                 return False
             if not self.shared or entry.size < self._linked_from:
                 duplicate(source, target, PRIVATE_MODE)
@@ -128,7 +131,7 @@ class ObjectCache:
         except FileNotFoundError:
             if source.exists():
                 raise  # it is the target's folder that is missing
-            self._drop(entry.name, entry.size)
+            self._drop(entry)
             return False
 
     def _in_order(self, entry: Entry, source: Path) -> bool:
@@ -172,10 +175,11 @@ class ObjectCache:
         for entry in self._index.find([name]).values():
             self._remove(name, entry.size)
 
-    def _drop(self, name: str, size: int) -> None:
+    def _drop(self, entry: Entry) -> None:
+        """Remove this entry, but not one that another thread has put in its place since."""
         with self._room:
-            if self._index.find([name]):
-                self._remove(name, size)
+            if self._index.find([entry.name]).get(entry.name) == entry:
+                self._remove(entry.name, entry.size)
 
     def _remove(self, name: str, size: int) -> None:
         """The row first: a file without a row is only a scrap. Call with the lock held."""
@@ -209,6 +213,9 @@ class ObjectCache:
         )
 
     def _in_use(self, name: str) -> bool:
+        with self._freed:
+            if name in self._busy:
+                return True
         try:
             return self.path(name).lstat().st_nlink > 1
         except FileNotFoundError:
