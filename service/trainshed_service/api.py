@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import structlog
 import uvicorn
@@ -22,12 +24,14 @@ from trainshed_service.dashboard import claims, create_dashboard
 from trainshed_service.logging_setup import configure_logging
 from trainshed_service.nodes import agent_routes
 from trainshed_service.operations import all_operations, load_validators
-from trainshed_service.passthrough import S3Passthrough
 from trainshed_service.rest import create_rest_app
 from trainshed_service.settings import Settings
 from trainshed_service.wire.app import create_wire_app
 from trainshed_service.wire.http import AsgiApp, Receive, Scope, Send, respond
 from trainshed_service.wire.sigv4 import credential_service
+
+if TYPE_CHECKING:
+    from trainshed_service.passthrough import S3Passthrough
 
 _log = structlog.get_logger(__name__)
 _SWITCH_SECONDS = 0.001
@@ -42,7 +46,8 @@ class Api:
         self.settings = settings
         self._clock = clock or SystemClock()
         self._core: Core | None = None
-        self._s3 = S3Passthrough(settings.resolved_gateway_url)
+        self._s3: S3Passthrough | None = None
+        self._s3_opening = asyncio.Lock()
         self._wire: AsgiApp | None = None
         self._agents: AsgiApp | None = None
         self._rest: AsgiApp | None = None
@@ -84,6 +89,16 @@ class Api:
         body = b'{"status": "ok"}' if healthy else b'{"status": "the database does not answer"}'
         await respond(send, 200 if healthy else 503, [(b"content-type", b"application/json")], body)
 
+    async def _hand_on_s3(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Its HTTP client is imported with the first request: most clients know the gateway's own address."""
+        async with self._s3_opening:
+            if self._s3 is None:
+                module = await asyncio.to_thread(import_module, "trainshed_service.passthrough")
+                passthrough: S3Passthrough = module.S3Passthrough(self.settings.resolved_gateway_url)
+                await passthrough.open()
+                self._s3 = passthrough
+        await self._s3(scope, receive, send)
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
@@ -100,9 +115,8 @@ class Api:
     async def _start(self) -> None:
         core = await build_core(self.settings, self._clock)
         self._core = core
-        await self._s3.open()
         services = core.services
-        self._wire = create_wire_app(services, all_operations(), s3=self._s3)
+        self._wire = create_wire_app(services, all_operations(), s3=self._hand_on_s3)
         self._agents = Starlette(routes=agent_routes(services.nodes))
         self._rest = create_rest_app(services)
         self._dashboard = create_dashboard(services)
@@ -115,7 +129,8 @@ class Api:
     async def _stop(self) -> None:
         if self._warming is not None:
             await self._warming
-        await self._s3.close()
+        if self._s3 is not None:
+            await self._s3.close()
         if self._core is not None:
             await self._core.close()
 
