@@ -2,13 +2,15 @@
 
 Invariants: whether the job has ended is read *before* the lines, and a job ends only after its last line is stored, so
 the last pass gives everything; a follower that comes back with the last id that it got misses and repeats nothing. A
-stream that ends without the event `end` (the service is about to restart) is to be resumed.
+stream that ends without the event `end` (the service is about to restart, or the credential works no more) is to be
+resumed, which tells why where it is refused. What a follower may see is asked anew in each pass: nothing that is
+written after its user was deleted or its key revoked is given to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from trainshed_service.events import EventRecord
@@ -20,6 +22,9 @@ from trainshed_service.wire.errors import ApiError, validation_error
 
 SILENCE_SECONDS = 30.0
 """A host of a running job from which the ingest has heard nothing for so long is named to the follower."""
+
+ReachNow = Callable[[], Awaitable[Reach | None]]
+"""What the follower may see at this moment; None: its credential works no more."""
 
 _TERMINAL = ("Completed", "Failed", "Stopped")
 _SHORTEST_PAUSE = 0.2
@@ -37,14 +42,19 @@ async def status_of(services: Services, name: str, reach: Reach) -> str | None:
 
 
 async def lines(
-    services: Services, name: str, cursor: str | None, hosts: Sequence[str] | None, reach: Reach
+    services: Services, name: str, cursor: str | None, hosts: Sequence[str] | None, reach_now: ReachNow
 ) -> AsyncIterator[str]:
     """Events `line`, `silence` and at last `end`, as text of an event stream."""
     pause = _SHORTEST_PAUSE
     quiet = 0.0
     silent: dict[str, int] = {}
+    opened: Reach | None = None
     while not services.nodes.is_draining:
-        status = await status_of(services, name, reach)
+        reach = await reach_now()
+        status = await status_of(services, name, reach) if reach is not None else None
+        opened = opened or reach
+        if reach is None or (status is None and reach != opened):  # not to be seen any more
+            return
         if status is None:  # its lines went with it
             yield sse.event("end", {"status": "Deleted"})
             return
@@ -67,12 +77,17 @@ async def lines(
         await asyncio.sleep(pause)
 
 
-async def events(services: Services, name: str, after: int, reach: Reach) -> AsyncIterator[str]:
+async def events(services: Services, name: str, after: int, reach_now: ReachNow) -> AsyncIterator[str]:
     """Events of the job, each with its id, and at last `end`."""
     pause = _SHORTEST_PAUSE
     quiet = 0.0
+    opened: Reach | None = None
     while not services.nodes.is_draining:
-        status = await status_of(services, name, reach)
+        reach = await reach_now()
+        status = await status_of(services, name, reach) if reach is not None else None
+        opened = opened or reach
+        if reach is None or (status is None and reach != opened):  # not to be seen any more
+            return
         page = await services.events.read(after, f"job/{name}")
         for each in page:
             after = each.id

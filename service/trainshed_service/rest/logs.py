@@ -45,7 +45,7 @@ async def logs(name: str, request: Request, caller: Authenticated) -> Response:
         case "text":
             return await _download(services, name, hosts)
         case "sse":
-            return sse.stream(follow.lines(services, name, cursor, hosts, caller.reach))
+            return sse.stream(follow.lines(services, name, cursor, hosts, caller.reach_now))
     page = await services.logs.tail(name, cursor, limit=limit, hosts=hosts)
     return JSONResponse(
         {"lines": [follow.line_object(each) for each in page.lines], "cursor": page.cursor, "atEnd": page.at_end}
@@ -70,7 +70,7 @@ async def events(name: str, request: Request, caller: Authenticated) -> Response
     if "last-event-id" in request.headers:
         after = calls.integer({"Last-Event-ID": request.headers["last-event-id"]}, "Last-Event-ID", 0, 0, 2**53)
     if _format(request) == "sse":
-        return sse.stream(follow.events(caller.services, name, after, caller.reach))
+        return sse.stream(follow.events(caller.services, name, after, caller.reach_now))
     limit = calls.integer(request.query_params, "limit", 500, 1, 1_000)
     found = await caller.services.events.read(after, f"job/{name}", limit)
     return JSONResponse({"events": [follow.event_object(each) for each in found]})
