@@ -72,7 +72,7 @@ def conclude(
     revoke_keys(session, live.id)
     effects.wake.update(live.agent_ids)
     _judge(session, live, failure, host or "the cluster", now, settings, final_metrics)
-    keep_cluster(session, live, failure, now, settings)
+    effects.planner += keep_cluster(session, live, failure, now, settings)
     effects.add(advance(session, attempt_id, now, settings))
     return effects
 

@@ -7,6 +7,7 @@ up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -15,24 +16,31 @@ from sqlalchemy.orm import Session
 from trainshed_service.events import record
 from trainshed_service.jobs.attempts import Live
 from trainshed_service.jobs.states import TERMINAL, JobState, PoolStatus
+from trainshed_service.pools.coming import coming_pools
 from trainshed_service.pools.life import keep, show
 from trainshed_service.pools.match import keep_alive_seconds, may_keep_warm
 from trainshed_service.pools.warning import set_warning
 from trainshed_service.quotas.warm import warm_room
+from trainshed_service.scheduling.events import PlannerEvent
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import jobs
 from trainshed_worker.protocol import FailureCause, InstanceFailure
 
 
-def keep_cluster(session: Session, live: Live, failure: InstanceFailure | None, now: float, settings: Settings) -> None:
-    """Called in the transaction in which the attempt ended. Where no pool remains, the job shows Terminated."""
+def keep_cluster(
+    session: Session, live: Live, failure: InstanceFailure | None, now: float, settings: Settings
+) -> Sequence[PlannerEvent]:
+    """Called in the transaction in which the attempt ended. Where no pool remains, the job shows Terminated.
+
+    What the planner is to be told: that a pool is coming.
+    """
     row = session.execute(
         select(jobs.c.state, jobs.c.pool_status, jobs.c.request, jobs.c.user_id, jobs.c.instance_count).where(
             jobs.c.id == live.job_id
         )
     ).one()
     if JobState(row.state) not in TERMINAL or row.pool_status is None:
-        return
+        return ()
     seconds = keep_alive_seconds(row.request) if may_keep_warm(row.request) else 0
     room = _room(session, row) if seconds else None
     if seconds == 0:
@@ -45,9 +53,10 @@ def keep_cluster(session: Session, live: Live, failure: InstanceFailure | None, 
         why = f"they were held for {settings.max_cluster_life_seconds:g} s, the longest that is allowed"
     else:
         set_warning(session, live.cluster_id, now, settings.pool_warning_seconds)
-        return
+        return coming_pools(session, live.cluster_id)
     show(session, live.job_id, PoolStatus.TERMINATED, pool_retained_seconds=0)
     record(session, now, "pool.not_kept", f"job/{live.job_name}", f"The job's instances are not kept warm: {why}")
+    return ()
 
 
 def _room(session: Session, job: Any) -> int | None:

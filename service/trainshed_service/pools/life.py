@@ -181,8 +181,7 @@ def end_pool(session: Session, kept: Kept, now: float, why: str) -> Effects:
     )
     if count != 1:
         return effects
-    if gone:
-        effects.planner.append(PoolEnded(kept.cluster_id))
+    effects.planner.append(PoolEnded(kept.cluster_id))  # or, where it was not available yet, it does not come any more
     # every agent that holds a part of it, emptied or not: what it keeps for the pool goes now
     effects.wake |= set(session.scalars(select(nodes.c.agent_id).where(nodes.c.cluster_id == kept.cluster_id)))
     freed = session.execute(

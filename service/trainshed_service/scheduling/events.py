@@ -155,8 +155,25 @@ class PoolAvailable:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolComing:
+    """The instances of a job that ended are going to be this pool as soon as they are proven empty.
+
+    A job that it matches waits for it until `by`, rather than start on other nodes.
+    """
+
+    cluster_id: str
+    pool_key: str
+    role_arn: str
+    user_id: int | None
+    instance_type: str
+    node_ids: tuple[str, ...]
+    by: float
+
+
+@dataclass(frozen=True, slots=True)
 class PoolEnded:
-    """No job may take the pool any more; its nodes come back one by one, each by `NodeFree` or `NodeGone`."""
+    """No job may take the pool any more (nor wait for one that was coming); its nodes come back one by one, each by
+    `NodeFree` or `NodeGone`."""
 
     cluster_id: str
 
@@ -196,7 +213,18 @@ class Tick:
 
 
 PlannerEvent = (
-    JobQueued | JobGone | NodeFree | NodeTaken | NodeGone | Running | PoolAvailable | PoolEnded | Quotas | Usage | Tick
+    JobQueued
+    | JobGone
+    | NodeFree
+    | NodeTaken
+    | NodeGone
+    | Running
+    | PoolComing
+    | PoolAvailable
+    | PoolEnded
+    | Quotas
+    | Usage
+    | Tick
 )
 
 

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.spec import Member, max_runtime_seconds
 from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, ClusterState, JobState, NodeState
+from trainshed_service.pools.coming import coming_pools
 from trainshed_service.pools.life import available, kept_of
 from trainshed_service.pools.match import match_key
 from trainshed_service.quotas.rules import soft_quotas
@@ -25,6 +26,7 @@ from trainshed_service.scheduling.events import (
     NodeTaken,
     PlannerEvent,
     PoolAvailable,
+    PoolComing,
     Running,
     Usage,
 )
@@ -98,9 +100,9 @@ def _node_event(row: Any) -> PlannerEvent | None:
     return None
 
 
-def _holders(session: Session, here: set[str], expect: Expect) -> list[Running | PoolAvailable]:
-    """What runs on these nodes, and the warm pools that all of whose nodes are among them."""
-    events: list[Running | PoolAvailable] = []
+def _holders(session: Session, here: set[str], expect: Expect) -> list[Running | PoolAvailable | PoolComing]:
+    """What runs on these nodes, and the warm pools (also coming ones) all of whose nodes are among them."""
+    events: list[Running | PoolAvailable | PoolComing] = []
     held = session.execute(
         select(instances.c.attempt_id, instances.c.node_id, instances.c.instance_type, instances.c.instance_group)
         .where(instances.c.cleared.is_(False))
@@ -127,6 +129,7 @@ def _holders(session: Session, here: set[str], expect: Expect) -> list[Running |
     )
     events += [_running_event(row, by_attempt[row.id], expect) for row in running if row.id in by_attempt]
     events += [pool for pool in _pools(session) if here.issuperset(pool.node_ids)]
+    events += [pool for pool in coming_pools(session) if here.issuperset(pool.node_ids)]
     return events
 
 

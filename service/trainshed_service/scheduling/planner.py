@@ -28,6 +28,7 @@ from trainshed_service.scheduling.events import (
     NodeTaken,
     PlannerEvent,
     PoolAvailable,
+    PoolComing,
     PoolEnded,
     Quotas,
     Running,
@@ -69,6 +70,8 @@ def step_all(state: State, events: Iterable[PlannerEvent], now: float) -> tuple[
     state.now = max(state.now, now)
     state.rebase()
     changes = _Changes()
+    for late in [pool.cluster_id for pool in state.coming.values() if pool.by <= state.now]:
+        _arrived(state, late, changes)
     for event in events:
         _take(state, event, changes)
     decisions = _give_up(state, changes)
@@ -85,7 +88,11 @@ def next_wake(state: State) -> float | None:
     """When a `Tick` is needed at the latest, if nothing else happens; None: never."""
     while state.give_ups and state.give_ups[0][1] not in state.queue:
         heapq.heappop(state.give_ups)
-    times = [*state.reclaims.values(), *(entry[0] for entry in state.give_ups[:1])]
+    times = [
+        *state.reclaims.values(),
+        *(entry[0] for entry in state.give_ups[:1]),
+        *(pool.by for pool in state.coming.values()),
+    ]
     return min(times, default=None)
 
 
@@ -113,10 +120,14 @@ def _take(state: State, event: PlannerEvent, changes: _Changes) -> None:
             if event.job_id in state.queue:
                 _leave(state, event.job_id, changes)
             changes.components |= state.run(event)
+        case PoolComing():
+            state.coming[event.cluster_id] = event
         case PoolAvailable():
+            _arrived(state, event.cluster_id, changes)
             changes.components |= state.open_pool(event)
             changes.keys.add(event.pool_key)
         case PoolEnded():
+            _arrived(state, event.cluster_id, changes)
             pool = state.fleet.pools.get(event.cluster_id)
             if pool is not None:
                 changes.components |= {state.fleet.classes[index].component for index in pool.counts}
@@ -141,7 +152,8 @@ def _queue(state: State, job: JobQueued, changes: _Changes) -> None:
     if job.pool_key in state.pools_by_key:
         assert job.pool_key is not None
         changes.keys.add(job.pool_key)
-    if not first:
+    is_expected = bool(state.coming) and any(pool.pool_key == job.pool_key for pool in state.coming.values())
+    if not first and not is_expected:
         return
     waiting = state.queue.jobs[job.job_id]
     components = waiting.shape.components(state.fleet)
@@ -154,6 +166,13 @@ def _queue(state: State, job: JobQueued, changes: _Changes) -> None:
         head = state.queue.jobs.get(state.heads.get(component, -1))
         if head is None or _is_before(state, job, head.job):
             changes.components.add(component)
+
+
+def _arrived(state: State, cluster_id: str, changes: _Changes) -> None:
+    """A pool that was coming is there, or does not come: nobody waits for it any more."""
+    pool = state.coming.pop(cluster_id, None)
+    if pool is not None:
+        changes.components |= state.fleet.components((pool.instance_type,))
 
 
 def _is_refused(state: State, waiting: Waiting, components: frozenset[int]) -> bool:
@@ -260,7 +279,7 @@ def _note_heads(state: State, walk: Walk, scope: set[int], decisions: list[Decis
             state.heads.pop(component, None)
             continue
         state.heads[component] = head
-    decisions += reclaim(state, walk.look.blocked, scope)
+    decisions += reclaim(state, walk.look.blocked, walk.look.promised, scope)
     for job_id in dict.fromkeys(heads[component] for component in sorted(scope) if component in heads):
         waiting = state.queue.jobs[job_id]
         if waiting.told is not None and state.now < waiting.told_at + _TELL_AGAIN_SECONDS:

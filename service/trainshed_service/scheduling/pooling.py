@@ -3,12 +3,14 @@
 Rules: the pool that expires first is taken first; a job takes a pool before free nodes, and in the queue's order. For
 a job at the head that no pool fits and that has waited `reclaim_warm_after_seconds`, pools are ended: the oldest first,
 no more than it needs, and only where it can start with them. A pool that such a job could use is given to no job that
-comes after it.
+comes after it. A pool that is coming is promised to the first job that it matches, which waits for it.
 """
 
 from __future__ import annotations
 
-from trainshed_service.scheduling.events import Place, Reclaim
+from collections.abc import Collection
+
+from trainshed_service.scheduling.events import Place, PoolComing, Reclaim
 from trainshed_service.scheduling.fleet import Holding
 from trainshed_service.scheduling.matching import fit
 from trainshed_service.scheduling.queue import Waiting
@@ -34,6 +36,23 @@ def takes_pool(state: State, waiting: Waiting) -> Holding | None:
     names = state.pools_by_key.get(waiting.job.pool_key or "", ())
     pools = sorted((state.fleet.pools[name] for name in names), key=lambda pool: (pool.ends_at, str(pool.key)))
     return next((pool for pool in pools if _may_take(state, waiting, pool)), None)
+
+
+def promise(state: State, waiting: Waiting, given: Collection[str] = ()) -> PoolComing | None:
+    """The pool that comes in a moment and that the job is to wait for; `given`: those that others wait for."""
+    job = waiting.job
+    for pool in state.coming.values():
+        if (
+            pool.pool_key == job.pool_key
+            and pool.by > state.now
+            and pool.cluster_id not in given
+            and len(pool.node_ids) == len(job.members)
+            and job.avoid.isdisjoint(pool.node_ids)
+        ):
+            credit = (pool.user_id, pool.role_arn, pool.instance_type, len(pool.node_ids))
+            if state.quotas.broken(job.user_id, job.role_arn, job.needs, credit) is None:
+                return pool
+    return None
 
 
 def _pair(state: State, key: str, pools: list[Holding], kept: set[int]) -> tuple[Waiting, Holding] | None:
@@ -115,8 +134,11 @@ def plan(state: State, head: Waiting) -> list[Holding]:
     return chosen
 
 
-def reclaim(state: State, blocked: list[Waiting], scope: set[int]) -> list[Reclaim]:
-    """End pools for the first blocked jobs that have waited long enough; note when others will have."""
+def reclaim(state: State, blocked: list[Waiting], promised: Collection[int], scope: set[int]) -> list[Reclaim]:
+    """End pools for the first blocked jobs that have waited long enough; note when others will have.
+
+    `promised`: those that wait for a pool that is coming.
+    """
     for component in scope:
         state.reclaims.pop(component, None)
     after = state.policy.reclaim_warm_after_seconds
@@ -126,7 +148,7 @@ def reclaim(state: State, blocked: list[Waiting], scope: set[int]) -> list[Recla
     claimed: set[int] = set()
     for waiting in blocked:
         classes = waiting.shape.classes(state.fleet)
-        if not claimed.isdisjoint(classes):
+        if waiting.job.job_id in promised or not claimed.isdisjoint(classes):
             continue
         claimed |= classes
         due = waiting.job.queued_at + after

@@ -173,6 +173,7 @@ def snapshot(state: State) -> list[PlannerEvent]:
         )
         if pool.kind == "ending":
             events.append(PoolEnded(str(pool.key)))
+    events += state.coming.values()
     events += [state.queue.jobs[job_id].job for job_id in sorted(state.queue.jobs)]
     return events
 

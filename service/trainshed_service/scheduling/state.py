@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
-from trainshed_service.scheduling.events import JobQueued, Place, PoolAvailable, QuotaRule, Running
+from trainshed_service.scheduling.events import JobQueued, Place, PoolAvailable, PoolComing, QuotaRule, Running
 from trainshed_service.scheduling.fleet import UNKNOWN_SECONDS, Fleet, Holding
 from trainshed_service.scheduling.matching import Allocation
 from trainshed_service.scheduling.queue import OrderKey, Queue, Shape, Waiting
@@ -72,6 +72,8 @@ class State:
     """A heap; entries of jobs that wait no more are passed over."""
     pools_by_key: dict[str, set[str]] = field(default_factory=dict)
     """The available pools."""
+    coming: dict[str, PoolComing] = field(default_factory=dict)
+    """Cluster → the pool that it is going to be: few, and each only for a moment."""
     refusals: dict[int, Refusals] = field(default_factory=dict)
     """Component → what the last look at it refused."""
     fruitless: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -13,7 +13,8 @@ Invariants:
 * In large classes a whole look is made only where it is worth it; that a job could overtake may be seen a little later.
 * A job that needs nodes of several components overtakes only in one of them. Where it is the first in any, all of them
   are looked at together, so that two such jobs never wait for each other.
-* Jobs that no present nodes could ever hold, or that a quota makes wait, set nothing aside.
+* Jobs that no present nodes could ever hold, or that a quota makes wait, set nothing aside. One that waits for a pool
+  that is coming has other nodes set aside all the same: it may start there if the pool does not come in time.
 * The look ends after a few times as many jobs, however long the queue is.
 """
 
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 from trainshed_service.scheduling.events import Place
 from trainshed_service.scheduling.matching import Allocation, fit
 from trainshed_service.scheduling.ordering import Order
+from trainshed_service.scheduling.pooling import promise
 from trainshed_service.scheduling.profile import Future
 from trainshed_service.scheduling.queue import LaneKey, Shape, Waiting
 from trainshed_service.scheduling.state import Refusals, State
@@ -50,6 +52,8 @@ class Look:
 
     places: list[Place] = field(default_factory=list)
     blocked: list[Waiting] = field(default_factory=list)
+    promised: dict[int, str] = field(default_factory=dict)
+    """Of those, the jobs that wait for a pool that is coming, and for which."""
 
 
 class Walk:
@@ -89,6 +93,7 @@ class Walk:
         usable = [cls.index for cls in self._fleet.classes if cls.component in self._scope]
         only_class = usable[0] if len(usable) == 1 else None
         most = self._most_looked_at
+        coming = bool(self._state.coming)
         looked = 0
         while (waiting := order.next()) is not None:
             job, shape = waiting.job, waiting.shape
@@ -103,6 +108,9 @@ class Walk:
                         self._scope |= shape.components(self._fleet)
                         return False
                     allocation = None
+            if coming and (pool := promise(self._state, waiting, self.look.promised.values())) is not None:
+                self.look.promised[job.job_id] = pool.cluster_id
+                allocation = None
             if self._only is not None:
                 if self._only == job.job_id:
                     self.allocation = allocation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from trainshed_service.scheduling.matching import shortfall
+from trainshed_service.scheduling.pooling import promise
 from trainshed_service.scheduling.queue import Waiting
 from trainshed_service.scheduling.state import State
 
@@ -17,6 +18,8 @@ def reason(state: State, waiting: Waiting) -> str:
     broken = state.quotas.broken(job.user_id, job.role_arn, shape.needs)
     if broken is not None:
         return f"Waiting: {state.quotas.words(broken, shape.needs)}"
+    if promise(state, waiting) is not None:
+        return "Waiting for a warm pool that it matches: the instances are being emptied, which takes a moment"
     needs = " and ".join(f"{count} × {name}" for name, count in shape.needs)
     classes = shape.classes(fleet)
     free = sum(fleet.free[index] for index in classes)

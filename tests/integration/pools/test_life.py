@@ -87,6 +87,22 @@ def test_a_matching_job_takes_the_pool_and_the_chain_goes_on(api: ApiProcess, jo
     step_until([agent], lambda: node_states(api) == ["free"] * 4)
 
 
+def test_the_next_job_waits_while_the_instances_of_the_last_one_are_emptied(api: ApiProcess, join: Join) -> None:
+    """Also where others are free."""
+    agent = join(api, slots=2)
+    agent.exits = 0
+    create(api, "last", **warm())
+    agent.frozen_at["algo-1"] = Phase.FINISHED  # it does not say that its slot is empty
+    run_until(api, [agent], "last", "Completed")
+    create(api, "next", **warm())
+    create(api, "other", **warm(VolumeSizeInGB=20))  # is placed after it
+    wait_until(lambda: "being emptied" in str(api.rest("/v1/training-jobs/next")["WaitingReason"]))
+    assert node_states(api) == ["free", "leased"]
+    agent.frozen_at.clear()
+    run_until(api, [agent], "next", "Completed")
+    assert pool_of(api, "last")["ReusedByJob"] == "next"
+
+
 @pytest.mark.parametrize("end", ["stopped", "failed"])
 def test_a_pool_is_kept_after_a_stop_and_an_algorithm_failure(api: ApiProcess, join: Join, end: str) -> None:
     agent = join(api, slots=1)

@@ -14,6 +14,7 @@ from trainshed_service.scheduling import (
     PlannerEvent,
     Policy,
     PoolAvailable,
+    PoolComing,
     PoolEnded,
     Reclaim,
     State,
@@ -37,6 +38,9 @@ class World:
         self.pools: dict[str, PoolAvailable] = {}
         self.keep: dict[int, float] = {}
         """Job → for how long its nodes are kept when it ends."""
+        self.emptying = 0.0
+        """How long it takes until they are a pool; above 0 it is said that it comes."""
+        self._empty: list[tuple[float, PoolAvailable]] = []
         self._ends: list[tuple[float, int, Place]] = []
         self._expiries: list[tuple[float, str]] = []
         self.state = State(policy)
@@ -59,7 +63,7 @@ class World:
         """Let all that ends until then end."""
         while True:
             wake = next_wake(self.state)
-            moments = [self._ends[0][0] if self._ends else None, self._expiries[0][0] if self._expiries else None, wake]
+            moments = [each[0][0] if each else None for each in (self._ends, self._expiries, self._empty)] + [wake]
             due = min((moment for moment in moments if moment is not None), default=None)
             if due is None or due > time:
                 self.now = max(self.now, time)
@@ -69,6 +73,8 @@ class World:
                 self._end(heapq.heappop(self._ends)[2])
             elif self._expiries and self._expiries[0][0] <= self.now:
                 self._end_pool(heapq.heappop(self._expiries)[1])
+            elif self._empty and self._empty[0][0] <= self.now:
+                self._open(self._empty.pop(0)[1])
             else:
                 self.take([Tick()])
                 wake = next_wake(self.state)
@@ -113,15 +119,23 @@ class World:
                 self.now,
                 self.now + seconds,
             )
-            self.pools[name] = pool
-            for node_id in place.nodes:
-                self.holders[node_id] = name
-            heapq.heappush(self._expiries, (pool.until, name))
-            self.take([pool])
+            if self.emptying:
+                self._empty.append((self.now + self.emptying, pool))
+                fields = (name, job.pool_key, job.role_arn, job.user_id, pool.instance_type, place.nodes)
+                self.take([PoolComing(*fields, self.now + 5.0)])
+            else:
+                self._open(pool)
             return
         for node_id in place.nodes:
             del self.holders[node_id]
         self.take([NodeFree(name, self.types[name]) for name in place.nodes])
+
+    def _open(self, pool: PoolAvailable) -> None:
+        self.pools[pool.cluster_id] = pool
+        for node_id in pool.node_ids:
+            self.holders[node_id] = pool.cluster_id
+        heapq.heappush(self._expiries, (pool.until, pool.cluster_id))
+        self.take([pool])
 
     def _end_pool(self, name: str) -> None:
         pool = self.pools.pop(name, None)

@@ -119,9 +119,12 @@ MIXED = {"a": (), "b": (), "c": (C5,), "d": (C5, M5), "e": (M5,)}
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(EVENTS)
-def test_nothing_is_given_twice_quotas_hold_and_pools_serve_one_job(script: list[tuple[str, Any]]) -> None:
+@given(EVENTS, st.sampled_from([0.0, 1.0, 8.0]))
+def test_nothing_is_given_twice_quotas_hold_and_pools_serve_one_job(
+    script: list[tuple[str, Any]], emptying: float
+) -> None:
     world = World(MIXED, Policy(reclaim_warm_after_seconds=30.0))
+    world.emptying = emptying
     limit = 6
     number = 0
     stopped: set[int] = set()
@@ -165,7 +168,7 @@ def test_nothing_is_given_twice_quotas_hold_and_pools_serve_one_job(script: list
     never = {number for number, waiting in world.state.queue.jobs.items() if not waiting.shape.ever(world.state.fleet)}
     assert set(world.jobs) - stopped - never == set(world.starts) - stopped
     assert set(world.state.queue.jobs) == never
-    assert not world.state.fleet.jobs and not world.state.fleet.pools
+    assert not world.state.fleet.jobs and not world.state.fleet.pools and not world.state.coming
 
 
 @settings(max_examples=examples(60), deadline=None)
