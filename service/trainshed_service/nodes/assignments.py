@@ -146,7 +146,7 @@ def render(wanted: Wanted, access: ObjectStoreAccess, gang_secret: str, settings
                 hosts=hosts,
                 request=request,
                 object_store=access,
-                start_when_ready=len(hosts) == 1,
+                start_when_ready=len({host.agent_id for host in hosts}) == 1,
                 gang_secret=gang_secret,
                 output=OutputPlan(
                     base_uri=base,

@@ -38,23 +38,25 @@ class JobCredentials:
             known = self._sets.get(attempt_id)
             if known is not None and not self._is_due(known):
                 return known
-            expires_at = self._clock.now() + LIFETIME_SECONDS
-            policy = policy_of(request)
-
-            def issue(session: Session) -> ObjectStoreAccess:
-                made = self._identity.issue_job_key(session, attempt_id, policy, expires_at)
-                return ObjectStoreAccess(
-                    endpoint_url=self._settings.resolved_gateway_url,
-                    region=self._settings.region,
-                    access_key_id=made.access_key_id,
-                    secret_access_key=made.secret_access_key,
-                    session_token=made.session_token or "",
-                    expires_at=expires_at,
-                )
-
-            fresh = await self._database.write(issue)
+            fresh = await self._database.write(lambda session: self.issue(session, attempt_id, request))
             self._sets[attempt_id] = fresh
             return fresh
+
+    def issue(self, session: Session, attempt_id: str, request: dict[str, Any]) -> ObjectStoreAccess:
+        """A new set, in the caller's transaction; `remember` is due when that is committed."""
+        expires_at = self._clock.now() + LIFETIME_SECONDS
+        made = self._identity.issue_job_key(session, attempt_id, policy_of(request), expires_at)
+        return ObjectStoreAccess(
+            endpoint_url=self._settings.resolved_gateway_url,
+            region=self._settings.region,
+            access_key_id=made.access_key_id,
+            secret_access_key=made.secret_access_key,
+            session_token=made.session_token or "",
+            expires_at=expires_at,
+        )
+
+    def remember(self, attempt_id: str, issued: ObjectStoreAccess) -> None:
+        self._sets[attempt_id] = issued
 
     def gang_secret(self, attempt_id: str) -> str:
         """What only the hosts of this attempt know; the same for all of them, in every replica and after restarts."""

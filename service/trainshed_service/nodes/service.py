@@ -46,6 +46,7 @@ from trainshed_worker.protocol import (
     EnrollRequest,
     EnrollResponse,
     InstanceFailure,
+    ObjectStoreAccess,
     ReportRequest,
     ReportResponse,
 )
@@ -84,7 +85,9 @@ class NodeService:
         self._look_again = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._jobs: JobService | None = None
-        self.scheduler = Scheduler(database, clock, settings, lambda: set(self._present), self._placed, self.carry_out)
+        self.scheduler = Scheduler(
+            database, clock, settings, lambda: set(self._present), self._placed, self.carry_out, self._grant
+        )
 
     def attach(self, jobs_service: JobService) -> None:
         """The service over jobs, which takes deleted ones away when their slots are empty."""
@@ -236,14 +239,26 @@ class NodeService:
                     await self._look_again.wait()
                     await asyncio.sleep(_LOOK_PAUSE_SECONDS)  # many changes at once: one look
 
-    async def _placed(self, placement: Placement) -> None:
-        """A gang was placed: its log streams and its credentials are there before its agents hear of it."""
-        await asyncio.gather(
-            self._logs.ensure_streams(placement.job_name, placement.stream_names),
-            self._credentials.get(placement.attempt_id, placement.request),
-        )
+    def _grant(self, session: Session, placement: Placement) -> ObjectStoreAccess:
+        """A placed attempt's credentials are stored with it: its agents hear of it one commit earlier."""
+        return self._credentials.issue(session, placement.attempt_id, placement.request)
+
+    def _placed(self, placement: Placement, access: ObjectStoreAccess) -> None:
+        """A gang was placed. Its agents hear of it at once; its log streams are there long before a line comes, and a
+        line that comes earlier is sent again."""
+        self._credentials.remember(placement.attempt_id, access)
         self._versions.bump(placement.agent_ids)
         self._events.published()
+        self._spawn(self._make_streams(placement))
+
+    async def _make_streams(self, placement: Placement) -> None:
+        while True:
+            try:
+                await self._logs.ensure_streams(placement.job_name, placement.stream_names)
+                return
+            except SQLAlchemyError:
+                _log.exception("nodes.streams_not_made", job=placement.job_name, retry_seconds=_RETRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _conclude(self, attempt_id: str, overdue: InstanceFailure | None) -> None:
         while True:

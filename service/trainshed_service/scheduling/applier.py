@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,8 @@ _PREVIEWED = 2**62
 class Scheduler:
     """`present` names the agents that were heard from since this process started: only their nodes are offered.
 
-    `placed` and `carry_out` do what follows from commits.
+    `with_placement` does in the transaction of a placement what belongs to it; `placed` and `carry_out` do what follows
+    from commits, and never block.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class Scheduler:
         clock: Clock,
         settings: Settings,
         present: Callable[[], set[str]],
-        placed: Callable[[Placement], Awaitable[None]],
+        placed: Callable[[Placement, Any], None],
         carry_out: Callable[[Effects], None],
+        with_placement: Callable[[Session, Placement], Any],
     ) -> None:
         self._database = database
         self._clock = clock
@@ -71,6 +73,7 @@ class Scheduler:
         self._present = present
         self._placed = placed
         self._carry_out = carry_out
+        self._with_placement = with_placement
         self._events: asyncio.Queue[PlannerEvent] = asyncio.Queue()
         after = settings.reclaim_warm_after_seconds
         self._policy = Policy(settings.usage_half_life_seconds, after if after >= 0 else None)
@@ -270,14 +273,19 @@ class Scheduler:
 
     async def _commit_place(self, decision: Place, now: float) -> bool:
         self._untold.pop(decision.job.job_id, None)
+
+        def commit(session: Session) -> tuple[Placement, Any]:
+            placement = commit_place(session, decision, now, self._settings)
+            return placement, self._with_placement(session, placement)
+
         try:
-            placement = await self._database.write(lambda session: commit_place(session, decision, now, self._settings))
+            placement, extra = await self._database.write(commit)
         except (StaleDecision, IntegrityError) as error:
             _log.info("scheduler.stale_decision", job=decision.job.name, why=str(error))
             return False
         if self._usage_due is None:
             self._usage_due = now + _USAGE_SECONDS
-        await self._placed(placement)
+        self._placed(placement, extra)
         return True
 
     async def _commit_reclaim(self, decision: Reclaim, now: float) -> None:

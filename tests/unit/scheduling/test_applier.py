@@ -120,13 +120,22 @@ async def scheduling(core: Core, clock: ManualClock) -> AsyncIterator[Running]:
     services = core.services
     placements: list[Placement] = []
 
-    async def placed(placement: Placement) -> None:
+    def placed(placement: Placement, extra: str) -> None:
+        assert extra == placement.attempt_id  # what was done in the same transaction
         placements.append(placement)
 
     def carry_out(effects: Effects) -> None:
         scheduler.submit(effects.planner)
 
-    scheduler = Scheduler(services.database, clock, services.settings, lambda: {"agent"}, placed, carry_out)
+    scheduler = Scheduler(
+        services.database,
+        clock,
+        services.settings,
+        lambda: {"agent"},
+        placed,
+        carry_out,
+        lambda session, placement: placement.attempt_id,
+    )
     task = asyncio.create_task(scheduler.run())
     try:
         yield Running(core, clock, scheduler, placements)
