@@ -55,7 +55,7 @@ def test_a_record_that_a_power_cut_took_is_none(tmp_path: Path, content: str) ->
     assert not path.parent.exists()
 
 
-def test_the_disk_is_waited_for_from_the_first_process_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_disk_is_waited_for_from_the_first_exit_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (member,) = gang(nowhere(), "b")
     record = Record.create(tmp_path / "a" / "agent.json", 0, member, "token")
     synced: list[Phase] = []
@@ -68,7 +68,10 @@ def test_the_disk_is_waited_for_from_the_first_process_on(tmp_path: Path, monkey
     record.save()
     for phase in (Phase.RUNNING, Phase.EXITED, Phase.FINISHED):
         record.move(phase)
-    assert set(synced) == {Phase.READY, Phase.RUNNING, Phase.EXITED, Phase.FINISHED}
+    assert set(synced) == {Phase.READY, Phase.EXITED, Phase.FINISHED}
+    synced.clear()
+    record.sync()
+    assert len(synced) == 2  # the file and its name
 
 
 def test_a_failure_before_any_process_is_on_disk_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

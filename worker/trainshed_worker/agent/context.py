@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
+from trainshed_worker.agent.gangs import Gangs
 from trainshed_worker.agent.networks import Networks
 from trainshed_worker.agent.options import AgentOptions
 from trainshed_worker.agent.pool_caches import PoolCaches
 from trainshed_worker.contract import InstanceLayout
 from trainshed_worker.data import ObjectCache
-from trainshed_worker.environments import EnvironmentTable, LayerStore
+from trainshed_worker.environments import EnvironmentTable, LayerStore, Skeletons
 from trainshed_worker.logs import Access
 from trainshed_worker.preload.parents import Parents
 from trainshed_worker.protocol import MachineFacts
@@ -26,6 +27,8 @@ class AgentContext:
     cache: ObjectCache | None
     """None on a machine without isolation, where jobs run as the agent's own user and could change it."""
     layers: LayerStore
+    skeletons: Skeletons | None
+    """None where no overlay can be mounted."""
     parents: Parents
     table: EnvironmentTable
     access: Access
@@ -34,6 +37,7 @@ class AgentContext:
     """Set once the default environment and the way to its package indexes are known."""
     report_soon: Callable[[], None]
     """Something to report has changed."""
+    gangs: Gangs = field(default_factory=Gangs)
 
     @property
     def isolated(self) -> bool:

@@ -1,7 +1,8 @@
 """The agent's loops: enroll, ask what is wanted, reconcile the slots, report what is.
 
-Invariants: what is wanted of an assignment is on disk, in its record, before it is acted on; an assignment that is not
-on disk is begun only by an answer of the service, never by an old file; a slot gets a new assignment only after the old
+Invariants: what is wanted of an assignment is in its record before it is acted on, and on disk before the service hears
+that it was accepted and before a process of it runs; one that is not on disk is begun only by an answer of the service,
+never by an old file; a slot gets a new assignment only after the old
 one's has been emptied. What belongs to a cluster is removed only when the last known desired state, on disk as well,
 neither names nor keeps it.
 """
@@ -36,7 +37,7 @@ from trainshed_worker.agent.slots import Slot
 from trainshed_worker.agent.state import AssignmentState
 from trainshed_worker.contract import OVERLAY
 from trainshed_worker.data import ObjectCache, default_limit, make_spare_client
-from trainshed_worker.environments import BaseError, EnvironmentTable, LayerStore, base_for
+from trainshed_worker.environments import BaseError, EnvironmentTable, LayerStore, Skeletons, base_for
 from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.requirements import remove_stale_builds
 from trainshed_worker.preload.parents import Parents
@@ -78,6 +79,7 @@ class Agent:
                 options.assignments,
                 default_limit(options.node) if options.cache_limit is None else options.cache_limit,
             ),
+            skeletons=Skeletons(options.skeletons) if isolated and OVERLAY in facts.features else None,
             parents=Parents(options.parents, enabled=options.preload and isolated),
             table=EnvironmentTable.load(options.environments_file),
             access=self,
@@ -169,6 +171,8 @@ class Agent:
                 _log.warning("assignment %s belongs to slot %d, which is no more", record.data.assignment.id, index)
                 self._slots.extend(Slot(number) for number in range(len(self._slots), index + 1))
             self._begin(self._slots[index], AssignmentState(self._context, record))
+        if self._context.skeletons is not None and not any(slot.runner for slot in self._slots):
+            await asyncio.to_thread(self._context.skeletons.clear)
         await self._sweep()
         self._dirty.set()
 
@@ -228,8 +232,10 @@ class Agent:
         if wanted is None or wanted.action is Action.CLEAR or slot.quarantine or not self._live:
             return
         path = self._context.layout(wanted.id).agent_file
-        record = await asyncio.to_thread(Record.create, path, slot.index, wanted, secrets.token_urlsafe(32))
-        self._begin(slot, AssignmentState(self._context, record))
+        record = Record.create(path, slot.index, wanted, secrets.token_urlsafe(32))
+        state = AssignmentState(self._context, record)
+        self._begin(slot, state)
+        self._spawn(state.accept())
 
     async def _enroll_loop(self) -> None:
         self._enroll_wanted.set()

@@ -1,7 +1,8 @@
 """The user's processes: started once, watched, stopped on demand; their end is on disk before anybody learns of it.
 
-Invariant: processes are started at most once per assignment: the record says "started" before the sandbox is asked, and
-the sandbox gives the running instance for a folder in which one was started.
+Invariant: processes are started at most once per assignment: the record says "started" before the sandbox is asked (and
+lastingly before anybody hears that they run), and the sandbox gives the running instance for a folder in which one was
+started.
 """
 
 import asyncio
@@ -61,13 +62,18 @@ async def _start(state: AssignmentState) -> InstanceHandle:
     )
     state.record.data.ranked = any(command.local_rank is not None for command in plan.commands)
     state.record.data.started = True
-    state.record.save()
+    state.record.save(sync=False)
+    stored = asyncio.create_task(asyncio.to_thread(state.record.sync))  # beside the start
     begin = time.time()
     parent, reason = None, ""
     if not all(command.fresh for command in spec.commands):
         role = str(state.assignment.request.get("RoleArn"))
         parent, reason = state.context.parents.take(state.environment.base, role)
-    handle = await asyncio.to_thread(start, spec, parent)
+    try:
+        handle = await asyncio.to_thread(start, spec, parent)
+    finally:
+        await stored
+    state.record.accepted = True
     ways = {why or "forked from a preloaded parent" for why in (await asyncio.to_thread(handle.state)).fresh.values()}
     state.record.span(f"process ({reason or '; '.join(sorted(ways))})", begin, time.time())
     return handle

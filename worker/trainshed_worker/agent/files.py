@@ -23,6 +23,16 @@ def write_atomic(path: Path, content: str, mode: int = 0o600, *, sync: bool = Tr
         sync_directory(path.parent)
 
 
+def sync_file(path: Path) -> None:
+    """Return when the file and its name are on disk as they are now."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_directory(path.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Return when the names in `path` are on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -29,7 +29,7 @@ def launch_plan(
         python=environment.python,
         variables=variables,
         cpus=facts.cpus,
-        mounts={INSIDE: environment.host_directory},
+        mounts={INSIDE: environment.files},
     )
     return plan(assignment, layout, launch)
 
@@ -52,7 +52,7 @@ def instance_binds(
     binds = [
         *ml_binds(layout, layered=layered),
         Bind(str(pool_cache), str(WARM_POOL_CACHE), writable=True),
-        Bind(str(environment.host_directory), str(INSIDE), writable=True, give=True),
+        Bind(str(environment.host_directory), str(INSIDE), writable=True, give=True, layered=environment.layered),
         *environment_binds(environment),
     ]
     if layout.checkpoints_outside_ml:

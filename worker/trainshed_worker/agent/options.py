@@ -59,6 +59,10 @@ class AgentOptions:
         return self.node / "envs"
 
     @property
+    def skeletons(self) -> Path:
+        return self.node / "skeletons"
+
+    @property
     def cache(self) -> Path:
         return self.node / "cache"
 

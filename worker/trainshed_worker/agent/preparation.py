@@ -172,7 +172,9 @@ async def _environment(state: AssignmentState, network: Step, code: Step, data: 
     start = time.time()
     directory: Path = state.layout.environment
     # Most jobs have no requirements: the environment without any is made while the code is on its way.
-    environment = await asyncio.to_thread(provide, name, base, directory)
+    skeletons = state.context.skeletons
+    plain = (skeletons, state.record.data.slot) if skeletons is not None else None
+    environment = await asyncio.to_thread(provide, name, base, directory, None, plain)
     state.record.span("environment", start, time.time())
     await _after([code, *data] if in_channels(state.assignment) else [code])
     wanted = await asyncio.to_thread(requirements_of, state.assignment, state.layout)

@@ -1,9 +1,9 @@
 """What the agent remembers of one assignment, on disk from its first step to its last.
 
-Invariant: a change of phase, a failure and an exit are stored before a report carries them (with a sync, but for the
-phases before anything of the user runs), and `revision` grows with every change, so an older report never wins.
-Progress is not stored, so revisions are reserved in blocks: a restarted agent goes on above every number that it can
-have reported.
+Invariant: a change of phase, a failure and an exit are stored before a report carries them (with a sync from the exit
+on; a report carries nothing of a record that has not been on disk once, and RUNNING only when its start has), and
+`revision` grows with every change, so an older report never wins. Progress is not stored, so revisions are reserved in
+blocks: a restarted agent goes on above every number that it can have reported.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trainshed_worker.agent.files import read_json, write_atomic
+from trainshed_worker.agent.files import read_json, sync_file, write_atomic
 from trainshed_worker.protocol import (
     Action,
     Assignment,
@@ -54,10 +54,12 @@ class Record:
     def __init__(self, path: Path, data: AssignmentRecord) -> None:
         self.path = path
         self.data = data
+        self.accepted = False
+        """A report may tell of it: it was on disk once."""
 
     @classmethod
     def create(cls, path: Path, slot: int, assignment: Assignment, token: str) -> "Record":
-        """A new record, stored when this returns."""
+        """A new record, in place when this returns; `sync` makes it last over a power cut."""
         report = AssignmentReport(
             id=assignment.id,
             attempt_id=assignment.attempt_id,
@@ -70,7 +72,7 @@ class Record:
         data.reserved = report.revision + RESERVED_AT_ONCE
         record = cls(path, data)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        record.save()
+        record.save(sync=False)
         return record
 
     @classmethod
@@ -88,10 +90,15 @@ class Record:
         record.report.revision = max(record.report.revision, record.data.reserved)
         record._bump()
         record.save()
+        record.accepted = True
         return record
 
     def save(self, *, sync: bool = True) -> None:
         write_atomic(self.path, self.data.model_dump_json(), sync=sync)
+
+    def sync(self) -> None:
+        """Return when what was saved before the call is on disk. From any thread: this waits, `save` goes on."""
+        sync_file(self.path)
 
     @property
     def report(self) -> AssignmentReport:
@@ -117,8 +124,9 @@ class Record:
     def move(self, phase: Phase, **changes: Any) -> None:
         """Go on to `phase` with `changes` of the report, stored when this returns. Never goes back.
 
-        Before anything of the user runs, the disk is not waited for: after a crash of the machine all of it is done
-        again, and a job that starts is waited for by somebody.
+        Until the processes run the disk is not waited for here: a job that starts is waited for by somebody. After a
+        crash of the machine what comes before the processes is done again; that they may exist is synced beside their
+        start, and RUNNING says nothing beyond that.
         """
         now = time.time()
         report = self.report
@@ -130,10 +138,10 @@ class Record:
         for name, value in changes.items():
             setattr(report, name, value)
         self._bump()
-        self.save(sync=self.data.started or not self._preparing())
+        self.save(sync=not self._starting())
 
-    def _preparing(self) -> bool:
-        return PHASE_ORDER.index(self.phase) <= PHASE_ORDER.index(Phase.READY) and self.report.failure is None
+    def _starting(self) -> bool:
+        return PHASE_ORDER.index(self.phase) <= PHASE_ORDER.index(Phase.RUNNING) and self.report.failure is None
 
     def span(self, name: str, start: float, end: float) -> None:
         """Add one row to the phase ledger."""

@@ -57,6 +57,7 @@ class AssignmentRunner:
             work.cancel()
             shipping.cancel()
             await asyncio.gather(work, shipping, return_exceptions=True)
+        self.state.context.gangs.leave(self.assignment.attempt_id, self.assignment.id)
         try:
             reason = await empty(self.state)
         except Exception as error:  # noqa: BLE001 - an unproven slot must be quarantined, whatever the fault
@@ -88,7 +89,7 @@ class AssignmentRunner:
             running = await asyncio.to_thread(attach, state.layout.instance) is not None
             if not running and not state.stopping:
                 await prepare(state)
-                await state.wait_for(lambda: state.wants(Action.RUN) or state.assignment.start_when_ready)
+                await state.wait_for_start()
             await execute(state)
         except Cancelled:
             _log.info("assignment %s was stopped before its start", self.assignment.id)

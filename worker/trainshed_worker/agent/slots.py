@@ -17,9 +17,9 @@ class Slot:
     def report(self, node_id: str) -> SlotReport:
         """The slot as it is now."""
         if self.runner is not None:
-            return SlotReport(
-                node_id=node_id, state=SlotState.HELD, assignment=self.runner.report.model_copy(deep=True)
-            )
+            accepted = self.runner.state.record.accepted
+            report = self.runner.report.model_copy(deep=True) if accepted else None
+            return SlotReport(node_id=node_id, state=SlotState.HELD, assignment=report)
         if self.quarantine:
             return SlotReport(node_id=node_id, state=SlotState.QUARANTINED, reason=self.quarantine)
         return SlotReport(node_id=node_id, state=SlotState.EMPTY)

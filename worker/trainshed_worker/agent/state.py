@@ -1,6 +1,7 @@
 """What the steps of one assignment share while the agent runs: its record, its latest orders, its transfers.
 
 Invariant: orders only go forward (PREPARE → RUN → STOP → ASSEMBLE → CLEAR); a late or doubled message changes nothing.
+A gang whose members are all on this agent goes on by itself when all of them are ready.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from trainshed_worker.contract.layout import ML
 from trainshed_worker.data import Cancellation, CheckpointSync, ObjectStore, RoleCache
 from trainshed_worker.environments import PythonEnvironment
 from trainshed_worker.logs import LogShipper, Source, definitions
-from trainshed_worker.protocol import Action, Assignment
+from trainshed_worker.protocol import Action, Assignment, FailureCause
 
 PROGRESS_SECONDS = 1.0
 MAX_RUNTIME = "max-runtime"
@@ -86,6 +87,17 @@ class AssignmentState:
     def stopping(self) -> bool:
         return self.wants(Action.STOP)
 
+    async def accept(self) -> None:
+        """Let reports tell of the assignment when it is on disk; what does not need that goes on meanwhile."""
+        try:
+            await asyncio.to_thread(self.record.sync)
+        except FileNotFoundError:
+            return  # it has been cleared meanwhile
+        except OSError as error:
+            self.record.fail(FailureCause.NODE, f"the node's disk does not take the assignment: {error}")
+        self.record.accepted = True
+        self.context.report_soon()
+
     async def update(self, desired: Assignment) -> None:
         """Take the newest orders and credentials; stored before anything acts on them."""
         current = self.assignment
@@ -99,8 +111,17 @@ class AssignmentState:
             if credentials_file(self.layout).exists():
                 await asyncio.to_thread(write_credentials, self.layout, merged.object_store)
         self.record.data.assignment = merged
-        self.record.save()
+        # the service says again what is lost with the machine; that a job is to end must outlive both
+        self.record.save(sync=self.stopping)
         await self._apply_orders()
+
+    async def wait_for_start(self) -> None:
+        """Return when the processes may start: the service says so, or every member of a gang that is all here is
+        ready. Whoever is ready last lets the others know."""
+        gangs, wanted = self.context.gangs, self.assignment
+        if wanted.start_when_ready:
+            await gangs.ready(wanted.attempt_id, wanted.id, len(wanted.hosts), self.look_again)
+        await self.wait_for(lambda: self.wants(Action.RUN) or gangs.is_complete(wanted.attempt_id))
 
     async def clear(self) -> None:
         """Order CLEAR: the service no longer names the assignment."""
@@ -112,6 +133,10 @@ class AssignmentState:
             self.cancellation.cancel()
         if self.wants(Action.CLEAR):
             self.abandon.cancel()
+        await self.look_again()
+
+    async def look_again(self) -> None:
+        """Whoever waits for something looks whether it is there."""
         async with self.changed:
             self.changed.notify_all()
 

@@ -4,6 +4,7 @@ from trainshed_worker.environments.base import BaseEnvironment, BaseError, descr
 from trainshed_worker.environments.layers import LayerStore
 from trainshed_worker.environments.provide import Installed, base_for, provide, runtime_source
 from trainshed_worker.environments.python import INSIDE, PythonEnvironment
+from trainshed_worker.environments.skeletons import Skeletons
 from trainshed_worker.environments.table import EnvironmentTable
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Installed",
     "LayerStore",
     "PythonEnvironment",
+    "Skeletons",
     "base_for",
     "describe",
     "provide",

@@ -5,13 +5,16 @@ own layer and is deleted with it.
 """
 
 import importlib.util
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed_worker.environments.base import BaseEnvironment, BaseError, describe
 from trainshed_worker.environments.python import INSIDE, PythonEnvironment
 from trainshed_worker.environments.skeleton import make_skeleton
+from trainshed_worker.environments.skeletons import Skeletons
 from trainshed_worker.environments.table import EnvironmentTable
+from trainshed_worker.sandbox.layers import LOWER
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,16 @@ def base_for(table: EnvironmentTable, image: str | None) -> tuple[str, BaseEnvir
         raise BaseError(f"environment {row.name!r} for image {image!r}: {error}") from error
 
 
-def provide(name: str, base: BaseEnvironment, directory: Path, installed: Installed | None = None) -> PythonEnvironment:
-    """Make the job's own layer in `directory` and say what has to be mounted. Blocking; may be called again."""
+def provide(
+    name: str,
+    base: BaseEnvironment,
+    directory: Path,
+    installed: Installed | None = None,
+    plain: tuple[Skeletons, int] | None = None,
+) -> PythonEnvironment:
+    """Make the job's own layer in `directory` and say what has to be mounted. Blocking; may be called again.
+
+    `plain`: where overlays can be mounted, the files of environments without requirements, and the slot."""
     below: list[Path] = []
     scripts: list[Path] = []
     mounts: list[tuple[Path, Path]] = []
@@ -54,12 +65,20 @@ def provide(name: str, base: BaseEnvironment, directory: Path, installed: Instal
     source = runtime_source()
     if source is not None:
         below.append(source)
-    make_skeleton(directory, INSIDE, base, below, scripts)
+    files = directory
+    if plain is not None and installed is None:
+        skeletons, slot = plain
+        files = skeletons.show(slot, directory, base, below, scripts)
+    else:
+        if (directory / LOWER).is_symlink():  # it was thought to be one without requirements
+            shutil.rmtree(directory)
+        make_skeleton(directory, INSIDE, base, below, scripts)
     return PythonEnvironment(
         name=f"{name} (Python {'.'.join(map(str, base.version))})",
         base=base,
         prefix=base.prefix,
         host_directory=directory,
+        files=files,
         sources=(source,) if source is not None else (),
         mounts=tuple(mounts),
     )

@@ -21,10 +21,17 @@ class PythonEnvironment:
     """Base environment, to be shown read-only at the same path (`sandbox.python_binds`)."""
     host_directory: Path
     """The job's own layer, to be mounted writable at INSIDE."""
+    files: Path
+    """What INSIDE shows at first; another folder than the layer where that is to be mounted as an overlay."""
     sources: tuple[Path, ...] = field(default=())
     """Source roots to be shown read-only at the same path."""
     mounts: tuple[tuple[Path, Path], ...] = field(default=())
     """(host path, path inside) of further read-only layers: the job's requirements."""
+
+    @property
+    def layered(self) -> bool:
+        """True where the layer is to be mounted as an overlay (`sandbox.Bind.layered`)."""
+        return self.files != self.host_directory
 
     @property
     def python(self) -> PurePosixPath:

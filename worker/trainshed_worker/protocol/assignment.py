@@ -89,7 +89,8 @@ class Assignment(BaseModel):
     accelerators: int = Field(description="devices that the script sees; a stand-in's number where stand_in is true")
     stand_in: bool = Field(default=False, description="the type's accelerators are absent: CPU processes stand in")
     start_when_ready: bool = Field(
-        default=False, description="the gang is this instance alone: it goes on from READY without waiting for RUN"
+        default=False,
+        description="the whole gang is on this agent: it goes on when all of it is READY, without waiting for RUN",
     )
     gang_secret: str | None = Field(
         default=None,

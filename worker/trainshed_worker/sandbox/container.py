@@ -7,7 +7,8 @@ old root is gone (not hidden) before any right is given up. Needs the rights of 
 import contextlib
 import os
 import socket
-from pathlib import Path
+import stat
+from pathlib import Path, PurePosixPath
 
 from trainshed_worker.sandbox import layers, privileges, syscalls
 from trainshed_worker.sandbox.environment import SYSTEM_ROOTS
@@ -99,13 +100,18 @@ def build_root(spec: SandboxSpec, uid: int) -> None:
 
 def check_binds(spec: SandboxSpec) -> None:
     """Refuse binds that would show the instance's own records or give an odd target. Before anything is made."""
-    own = os.path.realpath(spec.directory)
+    own = {_identity(folder) for folder in (spec.path, *spec.path.resolve().parents)}
     for bind in spec.binds:
-        if not os.path.isabs(bind.source) or not os.path.isabs(bind.target) or ".." in Path(bind.target).parts:
+        if not os.path.isabs(bind.source) or not os.path.isabs(bind.target) or ".." in bind.target.split("/"):
             raise SandboxError(f"bind {bind.source} → {bind.target}: both paths must be absolute and without '..'")
-        source = os.path.realpath(bind.source)
-        if own == source or own.startswith(source.rstrip("/") + "/"):
-            raise SandboxError(f"bind {bind.source} would show {spec.directory} to the job; choose another folder")
+        with contextlib.suppress(FileNotFoundError):  # what is not there shows nothing
+            if _identity(bind.source) in own:
+                raise SandboxError(f"bind {bind.source} would show {spec.directory} to the job; choose another folder")
+
+
+def _identity(path: str | Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def _show_system(root: Path, path: Path) -> None:
@@ -116,38 +122,46 @@ def _show_system(root: Path, path: Path) -> None:
 
 
 def _bind(root: Path, bind: Bind, device: bool = False) -> None:
-    source = Path(bind.source)
-    if not source.exists():
+    try:
+        is_folder = stat.S_ISDIR(os.stat(bind.source).st_mode)
+    except FileNotFoundError as error:
         if bind.optional:
             return
-        raise FileNotFoundError(f"{source}, to be shown at {bind.target}, does not exist")
-    target = root / bind.target.lstrip("/")
-    _make_parents(root, target.parent)
-    inside = os.path.realpath(target)
-    if inside != str(root) and not inside.startswith(f"{root}/"):
-        raise SandboxError(f"{bind.target} leads out of the sandbox by a symbolic link")
-    if source.is_dir():
-        target.mkdir(exist_ok=True)
-    elif not target.exists():
-        target.touch()
+        raise FileNotFoundError(f"{bind.source}, to be shown at {bind.target}, does not exist") from error
+    target = os.path.join(root, bind.target.strip("/"))
+    _make_parents(root, bind.target)
+    if os.path.islink(target):  # the folders above it are none, by now
+        inside = os.path.realpath(target)
+        if inside != str(root) and not inside.startswith(f"{root}/"):
+            raise SandboxError(f"{bind.target} leads out of the sandbox by a symbolic link")
+    if is_folder:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(target)
+    elif not os.path.exists(target):
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
     if bind.layered:
-        layers.show(source, target)
+        layers.show(Path(bind.source), Path(target))
     else:
-        syscalls.mount(str(source), str(target), None, syscalls.MS_BIND | syscalls.MS_REC)
+        syscalls.mount(bind.source, target, None, syscalls.MS_BIND | syscalls.MS_REC)
     attributes = syscalls.MOUNT_ATTR_NOSUID
     attributes |= 0 if device else syscalls.MOUNT_ATTR_NODEV
     attributes |= 0 if bind.writable else syscalls.MOUNT_ATTR_RDONLY
-    syscalls.restrict_mount(str(target), attributes)
+    syscalls.restrict_mount(target, attributes)
 
 
-def _make_parents(root: Path, folder: Path) -> None:
-    """mkdir -p that does not leave the root through a link that an earlier process of the job may have left."""
-    step = root
-    for part in folder.relative_to(root).parts:
-        step = step / part
-        if step.is_symlink():
-            raise SandboxError(f"{step.relative_to(root)} is a symbolic link; it cannot hold a bind")
-        step.mkdir(exist_ok=True, mode=0o755)
+def _make_parents(root: Path, target: str) -> None:
+    """mkdir -p of what is above `target`, never leaving the root by a link that an earlier process of the job may have
+    left."""
+    step = str(root)
+    for part in PurePosixPath(target).parent.parts[1:]:
+        step = f"{step}/{part}"
+        try:
+            found = os.lstat(step)
+        except FileNotFoundError:
+            os.mkdir(step, 0o755)
+            continue
+        if stat.S_ISLNK(found.st_mode):
+            raise SandboxError(f"{os.path.relpath(step, root)} is a symbolic link; it cannot hold a bind")
 
 
 def _write_etc(root: Path, spec: SandboxSpec, uid: int) -> None:
@@ -208,7 +222,7 @@ def _make_scratch(root: Path, spec: SandboxSpec) -> None:
     _bind(root, Bind(str(scratch / "home"), HOME, writable=True))
     for name in ("var", "run"):
         (root / name).mkdir()
-    (root / "var" / "tmp").symlink_to("/tmp")
+    _bind(root, Bind(str(root / "tmp"), "/var/tmp", writable=True))  # no link: an installation may lie below it
 
 
 def prepare_files(spec: SandboxSpec, uid: int, user_namespace: bool) -> None:
