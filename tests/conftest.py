@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 from tests.support.depth import examples
+from tests.support.forks import end_fork_server
 from tests.support.leftovers import leftovers
 from tests.support.tools import DEBIAN_PACKAGES, find_tool
 
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """After the workers' end. What is left is a fault of a test, or of ours, even where all passed."""
+    end_fork_server()
     config = session.config
     folder = config.stash.get(_RUN_FOLDER, None)
     if folder is None:

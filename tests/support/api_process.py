@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tests.support.databases import make_database
+from tests.support.forks import ForkedProcess
 from tests.support.ports import free_port
 from tests.support.processes import start_process
 from tests.support.wait import patient
@@ -35,7 +35,7 @@ class ApiProcess:
         self._values = {"home": str(home), "port": self.port, "gateway_port": 9, "ingest_port": 9, **settings}
         self.settings = Settings.model_validate(self._values)
         self.bootstrap, self.token = self._prepare()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ForkedProcess | None = None
         self._clients: dict[str, Any] = {}
 
     @property

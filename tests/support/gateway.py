@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import boto3
 from botocore.config import Config
 
 from tests.support.databases import make_database
+from tests.support.forks import ForkedProcess
 from tests.support.ports import free_port
 from tests.support.processes import start_process
 from tests.support.wait import patient
@@ -43,7 +43,7 @@ class GatewayUnderTest:
         self.admin = bootstrap.admin
         self.settings = settings
         self.port = free_port()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ForkedProcess | None = None
 
     @property
     def endpoint(self) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 
+from tests.support.forks import ForkedProcess
 from tests.support.wait import wait_until
 
 # Plain HTTP, so no certificates, which take long to load; never through a proxy.
@@ -21,13 +20,10 @@ def plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRAINSHED_"))}
 
 
-def start_process(module: str, settings: Mapping[str, object], log: Path, url: str) -> subprocess.Popen[bytes]:
-    """`python -m module`; `settings` become TRAINSHED_* variables. Returns when GET `url` answers 200."""
+def start_process(module: str, settings: Mapping[str, object], log: Path, url: str) -> ForkedProcess:
+    """Run a module's `main`; `settings` become TRAINSHED_* variables. Returns when GET `url` answers 200."""
     variables = {f"TRAINSHED_{name.upper()}": str(value) for name, value in settings.items()}
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module], env=plain_environment() | variables, stdout=output, stderr=output
-        )
+    process = ForkedProcess(module, plain_environment() | variables, log)
 
     def answers() -> bool:
         if process.poll() is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import signal
-import subprocess
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +13,7 @@ from botocore.config import Config
 from sqlalchemy import select
 
 from tests.support.databases import make_database
+from tests.support.forks import ForkedProcess
 from tests.support.ports import free_port
 from tests.support.processes import start_process
 from tests.support.wait import patient
@@ -33,7 +33,7 @@ class LocalService:
 
     def __init__(self, home: Path) -> None:
         self.settings = Settings(home=home, port=free_port(), ingest_port=free_port(), gateway_port=free_port())
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, ForkedProcess] = {}
         home.mkdir(parents=True, exist_ok=True)
         for url in (self.settings.resolved_database_url, self.settings.resolved_logs_database_url):
             make_database(url)
