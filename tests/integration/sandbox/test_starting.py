@@ -181,6 +181,18 @@ def test_limits_and_surroundings(tmp_path: Path, start_instance: Start) -> None:
     assert (ml / "made here").exists()
 
 
+def test_a_bind_may_lie_below_any_folder_for_temporary_files(tmp_path: Path, start_instance: Start) -> None:
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "file").write_text("installed here")
+    folders = ("/tmp", "/var/tmp")
+    binds = [Bind(str(tmp_path / "shown"), f"{folder}/in{folder}") for folder in folders]
+    script = "; ".join(f"cat {folder}/in{folder}/file; echo; echo x > {folder}/own" for folder in folders)
+    handle = start_instance(make_spec(tmp_path / "i", shell(f"{script}; ls /tmp"), binds=binds))
+    record = handle.wait(30)
+    assert record is not None and record.exit_code == 0
+    assert log_lines(handle)[:2] == ["installed here", "installed here"]
+
+
 def test_the_machines_network_where_asked(tmp_path: Path, start_instance: Start) -> None:
     handle = start_instance(
         make_spec(
