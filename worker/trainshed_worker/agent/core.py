@@ -25,6 +25,9 @@ from trainshed_worker.agent.pool_caches import PoolCaches
 from trainshed_worker.agent.records import Record
 from trainshed_worker.agent.runner import AssignmentRunner
 from trainshed_worker.agent.service import (
+    LONGEST_WAIT,
+    REPORT_EVERY,
+    REPORT_LONGEST_WAIT,
     KeyUnknown,
     Refused,
     Replaced,
@@ -64,6 +67,7 @@ class Agent:
         self._reconciling = asyncio.Lock()
         self._sweeping = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
+        self._poll: asyncio.Task[DesiredState] | None = None
         self._live = False
         """The desired state came from the service in this process's life."""
         isolated = facts.isolation == "full"
@@ -266,8 +270,14 @@ class Agent:
         while True:
             await self._enrolled.wait()
             try:
-                desired = await self._service.desired(version, POLL_SECONDS)
+                self._poll = asyncio.create_task(self._service.desired(version, POLL_SECONDS))
+                desired = await self._poll
                 attempt = 0
+            except asyncio.CancelledError:
+                me = asyncio.current_task()
+                if me is not None and me.cancelling():
+                    raise
+                continue  # only the poll was: ask anew
             except KeyUnknown:
                 self._enroll_again()
                 await asyncio.sleep(backoff(attempt))
@@ -292,7 +302,8 @@ class Agent:
         attempt = 0
         while True:
             await self._enrolled.wait()
-            every = max(0.5, self._service.identity.lease_seconds / 4)
+            lease = self._service.identity.lease_seconds
+            every = max(0.5, lease * REPORT_EVERY)
             try:
                 async with asyncio.timeout(every):
                     await self._dirty.wait()
@@ -306,6 +317,8 @@ class Agent:
             try:
                 answer = await self._service.report(slots)
                 self._service.identity.lease_seconds = answer.lease_seconds
+                if attempt and self._poll is not None:
+                    self._poll.cancel()  # it may wait for an answer that was lost
                 attempt = 0
             except KeyUnknown:
                 self._enroll_again()
@@ -316,7 +329,7 @@ class Agent:
                 if attempt in (0, 10) or attempt % 60 == 0:
                     _log.warning("cannot report: %s", error)
                 self._dirty.set()
-                await asyncio.sleep(backoff(attempt))
+                await asyncio.sleep(backoff(attempt, min(LONGEST_WAIT, lease * REPORT_LONGEST_WAIT)))
                 attempt += 1
 
 
