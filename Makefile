@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo clients test test-deep test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm test-preload clean
+.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm test-preload clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -16,6 +16,7 @@ help:
 	@echo "make test      install, then run every test"
 	@echo "make test-deep the same, with many more examples of the property tests"
 	@echo "make test-preload  compare scripts with torch in preloaded and in fresh processes"
+	@echo "make test-races  1,000 stops while jobs start, 500 pools that end while they are taken, 90 s without a network"
 	@echo "make test-tuning   search with Syne Tune's SageMaker backend over warm pools (some minutes)"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway, latency under an upload, the scheduler"
@@ -41,6 +42,10 @@ test-deep: install clients
 # Every script in a fork of a preloaded parent and in a fresh process, those with torch among them: many minutes.
 test-preload: install
 	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist worksteal tests/preload tests/integration/preload tests/unit/preload $(PYTEST_ARGS)
+
+# Part of test-deep, by itself.
+test-races: install
+	@TRAINSHED_TEST_DEEP=1 $(PYTHON) -m pytest tests/integration/pools/test_races.py tests/integration/agent/test_partition.py $(PYTEST_ARGS)
 
 # A client that is used as it is, in an environment of its own; too long for every run.
 test-tuning: install

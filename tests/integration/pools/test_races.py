@@ -1,4 +1,7 @@
-"""Two at once on one pool, many times over: exactly one wins, nothing is lost, nothing is held twice."""
+"""Two at once on one pool, many times over: exactly one wins, nothing is lost, nothing is held twice.
+
+A few times in each run, as often as the rules of the project ask for in a deep one (`make test-races`).
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import pytest
 from botocore.exceptions import ClientError
 
 from tests.integration.core.driving import create, describe
 from tests.integration.pools.test_life import node_states, pool_of, update, warm
 from tests.support.api_process import ApiProcess
-from tests.support.depth import examples
+from tests.support.depth import DEEP
 from tests.support.scripted_agent import ScriptedAgent
 from tests.support.wait import wait_until
 
 Join = Callable[..., ScriptedAgent]
 TERMINAL = {"Completed", "Failed", "Stopped"}
+pytestmark = pytest.mark.timeout(3600 if DEEP else 900)
+ENDED_WHILE_TAKEN = 500 if DEEP else 10
+STOPPED_AT_FULL_CAPACITY = 100 if DEEP else 8
+STOPPED_WHILE_STARTING = 1000 if DEEP else 16
 
 
 @contextmanager
@@ -62,7 +70,7 @@ def test_a_pool_that_is_ended_while_a_matching_job_comes(api: ApiProcess, join: 
     delays = random.Random(7)
     with driven(agent), ThreadPoolExecutor(2) as pool:
         create(api, "g7-0", **warm())
-        for number in range(1, examples(10) + 1):
+        for number in range(1, ENDED_WHILE_TAKEN + 1):
             before, after = f"g7-{number - 1}", f"g7-{number}"
             until_pool(api, before, "Available")
             start = threading.Barrier(2)
@@ -93,7 +101,7 @@ def test_a_pool_that_is_ended_while_a_matching_job_comes(api: ApiProcess, join: 
         until_pool(api, after, "Available")
         update(api, after, 0)
         wait_until(lambda: node_states(api) == ["free"])
-    assert sum(seen.values()) == examples(10)
+    assert sum(seen.values()) == ENDED_WHILE_TAKEN
 
 
 def test_two_matching_jobs_and_one_pool(api: ApiProcess, join: Join) -> None:
@@ -129,13 +137,13 @@ def test_warm_instances_are_counted_once(api: ApiProcess, join: Join) -> None:
 def test_stops_and_creates_at_full_capacity_never_overlap(api: ApiProcess, join: Join) -> None:
     agent = join(api, slots=1)
     with driven(agent):
-        for number in range(examples(8)):
+        for number in range(STOPPED_AT_FULL_CAPACITY):
             create(api, f"g4-{number}", **warm(seconds=60 if number % 2 else 0))
             if number:
                 api.client().stop_training_job(TrainingJobName=f"g4-{number - 1}")
                 until(api, f"g4-{number - 1}", "Stopped")
             wait_until(lambda: len(agent.held) <= 1)
-        last = f"g4-{examples(8) - 1}"
+        last = f"g4-{STOPPED_AT_FULL_CAPACITY - 1}"
         until(api, last, "InProgress")
         api.client().stop_training_job(TrainingJobName=last)
         until(api, last, "Stopped")
@@ -167,7 +175,7 @@ def test_stops_at_random_moments_of_a_start(api: ApiProcess, join: Join) -> None
             api.client().stop_training_job(TrainingJobName=name)
             until(api, name, *TERMINAL)
 
-        for done in [pool.submit(one, number) for number in range(examples(16))]:
+        for done in [pool.submit(one, number) for number in range(STOPPED_WHILE_STARTING)]:
             done.result()
         wait_until(lambda: set(node_states(api)) <= {"free", "warm"}, what="all slots are free or warm")
         assert len(node_states(api)) == 4
