@@ -10,6 +10,7 @@ from trainshed_worker.agent.gangs import Gangs
 from trainshed_worker.agent.networks import Networks
 from trainshed_worker.agent.options import AgentOptions
 from trainshed_worker.agent.pool_caches import PoolCaches
+from trainshed_worker.agent.spares import Spares
 from trainshed_worker.contract import InstanceLayout
 from trainshed_worker.data import ObjectCache
 from trainshed_worker.environments import EnvironmentTable, LayerStore, Skeletons
@@ -30,6 +31,7 @@ class AgentContext:
     skeletons: Skeletons | None
     """None where no overlay can be mounted."""
     parents: Parents
+    spares: Spares
     table: EnvironmentTable
     access: Access
     http: httpx.AsyncClient
@@ -37,6 +39,8 @@ class AgentContext:
     """Set once the default environment and the way to its package indexes are known."""
     report_soon: Callable[[], None]
     """Something to report has changed."""
+    report_later: Callable[[], None]
+    """The same for what can wait for a moment: the next step may come with it."""
     gangs: Gangs = field(default_factory=Gangs)
 
     @property

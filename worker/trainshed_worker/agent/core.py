@@ -37,6 +37,7 @@ from trainshed_worker.agent.service import (
     load_identity,
 )
 from trainshed_worker.agent.slots import Slot
+from trainshed_worker.agent.spares import Spares
 from trainshed_worker.agent.state import AssignmentState
 from trainshed_worker.contract import OVERLAY
 from trainshed_worker.data import ObjectCache, default_limit, make_spare_client
@@ -44,10 +45,13 @@ from trainshed_worker.environments import BaseError, EnvironmentTable, LayerStor
 from trainshed_worker.environments.pip_settings import pip_settings
 from trainshed_worker.environments.requirements import remove_stale_builds
 from trainshed_worker.preload.parents import Parents
-from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts, ObjectStoreAccess
+from trainshed_worker.protocol import Action, Assignment, DesiredState, MachineFacts
 from trainshed_worker.sandbox import SandboxError, prove_empty, remove_tree
 
 POLL_SECONDS = 20.0
+REPORT_PAUSE = 0.15
+"""Seconds after which a step is told that nobody waits for; a start is over by then, and what is told at once, with
+its transactions, would compete with it for the cores."""
 _log = logging.getLogger(__name__)
 
 
@@ -85,12 +89,18 @@ class Agent:
             ),
             skeletons=Skeletons(options.skeletons) if isolated and OVERLAY in facts.features else None,
             parents=Parents(options.parents, enabled=options.preload and isolated),
+            spares=Spares(options.spares, enabled=isolated),
             table=EnvironmentTable.load(options.environments_file),
             access=self,
             http=self._ingest_http,
             warm=asyncio.Event(),
             report_soon=self._dirty.set,
+            report_later=self._report_later,
         )
+
+    def _report_later(self) -> None:
+        if not self._dirty.is_set():
+            asyncio.get_running_loop().call_later(REPORT_PAUSE, self._dirty.set)
 
     # Access of the log shippers.
     def ingest(self) -> tuple[str, str]:
@@ -135,6 +145,7 @@ class Agent:
             await self._ingest_http.aclose()
             if self._context.cache is not None:
                 self._context.cache.close()
+            await asyncio.to_thread(self._context.spares.close)
             await asyncio.to_thread(self._context.parents.close)
 
     async def _warm_up(self) -> None:
@@ -175,6 +186,7 @@ class Agent:
                 _log.warning("assignment %s belongs to slot %d, which is no more", record.data.assignment.id, index)
                 self._slots.extend(Slot(number) for number in range(len(self._slots), index + 1))
             self._begin(self._slots[index], AssignmentState(self._context, record))
+        await asyncio.to_thread(self._context.spares.clear)
         if self._context.skeletons is not None and not any(slot.runner for slot in self._slots):
             await asyncio.to_thread(self._context.skeletons.clear)
         await self._sweep()
@@ -187,21 +199,28 @@ class Agent:
                 slot.quarantine = reason
                 self._save_quarantine()
             self._dirty.set()
-            self._spawn(self._after_end(state.assignment.object_store))
+            self._spawn(self._after_end(slot, state))
 
         slot.runner = AssignmentRunner(state, ended)
-        self._dirty.set()
 
-    async def _after_end(self, store: ObjectStoreAccess) -> None:
+    async def _after_end(self, slot: Slot, state: AssignmentState) -> None:
         await self._reconcile()
         await self._sweep()
         # for the next job, now that no process of this one competes for the cores
+        store, cluster = state.assignment.object_store, state.assignment.cluster_id
+
+        def wanted() -> bool:
+            return slot.runner is None and not slot.quarantine and cluster in self._desired.kept_clusters
+
+        if state.started_like is not None:
+            await asyncio.to_thread(self._context.spares.make, cluster, *state.started_like, wanted)
         await asyncio.to_thread(make_spare_client, store.endpoint_url, store.region)
 
     async def _sweep(self) -> None:
         """Remove what belongs to clusters that are over."""
         async with self._sweeping:
             try:
+                await asyncio.to_thread(self._context.spares.sweep, self._clusters())
                 await self._context.networks.sweep(self._clusters)
                 await self._context.pool_caches.sweep(self._clusters)
             except (SandboxError, OSError):

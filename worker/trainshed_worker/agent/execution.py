@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 
 from trainshed_worker.agent.failure import exit_failure
 from trainshed_worker.agent.instance import launch_plan, sandbox_spec
+from trainshed_worker.agent.spares import Maker
 from trainshed_worker.agent.state import MAX_RUNTIME, AssignmentState
 from trainshed_worker.agent.usage import sample_usage
 from trainshed_worker.data import Cancelled, CheckpointSync, DataError
@@ -33,7 +34,7 @@ async def execute(state: AssignmentState) -> None:
     if not state.record.at_least(Phase.RUNNING):
         started_at = (await asyncio.to_thread(handle.state)).started_at
         state.record.move(Phase.RUNNING, started_at=started_at or time.time())
-        state.context.report_soon()
+        state.report_start()
     async with _background(state, handle):
         record = await _watch(state, handle)
     _note_exit(state, record)
@@ -66,13 +67,18 @@ async def _start(state: AssignmentState) -> InstanceHandle:
     stored = asyncio.create_task(asyncio.to_thread(state.record.sync))  # beside the start
     begin = time.time()
     parent, reason = None, ""
+    role = str(state.assignment.request.get("RoleArn"))
     if not all(command.fresh for command in spec.commands):
-        role = str(state.assignment.request.get("RoleArn"))
         parent, reason = state.context.parents.take(state.environment.base, role)
+    maker = Maker(state.environment.base.fingerprint, role, parent)
+    spare = await asyncio.to_thread(state.context.spares.take, spec, maker)
+    state.started_like = (spec, maker)
     try:
-        handle = await asyncio.to_thread(start, spec, parent)
+        handle = await asyncio.to_thread(start, spec, spare, parent)
     finally:
         await stored
+        if spare is not None:
+            state.context.spares.used(spare)
     state.record.accepted = True
     ways = {why or "forked from a preloaded parent" for why in (await asyncio.to_thread(handle.state)).fresh.values()}
     state.record.span(f"process ({reason or '; '.join(sorted(ways))})", begin, time.time())

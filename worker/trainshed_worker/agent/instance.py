@@ -1,5 +1,6 @@
 """From an assignment, its plan and its network to the sandbox's spec. Pure but for looking at the machine's devices."""
 
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 
@@ -37,12 +38,12 @@ def launch_plan(
 def environment_binds(environment: PythonEnvironment) -> list[Bind]:
     """Read-only binds of the base, its sources and the job's requirements."""
     binds = python_binds(environment.prefix, list(environment.sources))
-    binds += [Bind(str(source), str(inside)) for source, inside in environment.mounts]
     shown = [bind.source for bind in binds]
     for path in support_paths():
         if not any(path.is_relative_to(source) for source in shown):
             binds.append(Bind(str(path), str(path)))
-    return binds
+    binds = [replace(bind, common=True) for bind in binds]
+    return binds + [Bind(str(source), str(inside)) for source, inside in environment.mounts]
 
 
 def instance_binds(

@@ -59,6 +59,10 @@ class AgentOptions:
         return self.node / "envs"
 
     @property
+    def spares(self) -> Path:
+        return self.node / "spares"
+
+    @property
     def skeletons(self) -> Path:
         return self.node / "skeletons"
 

@@ -30,7 +30,7 @@ async def prepare(state: AssignmentState) -> None:
     record = state.record
     await asyncio.to_thread(_make_folders, state)
     record.move(Phase.DOWNLOADING)
-    state.context.report_soon()
+    state.report_start()
     network = _begin(state, _network(state))
     data = [_begin(state, _channel(state, channel)) for channel in channels(state.assignment)]
     if (checkpoints := _checkpoints(state)) is not None:
@@ -52,7 +52,7 @@ async def prepare(state: AssignmentState) -> None:
     for error in sorted(errors, key=lambda error: isinstance(error, Cancelled)):
         raise error
     record.move(Phase.READY)
-    state.context.report_soon()
+    state.report_start()
 
 
 def _make_folders(state: AssignmentState) -> None:

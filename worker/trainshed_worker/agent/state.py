@@ -12,12 +12,14 @@ from trainshed_worker.agent.context import AgentContext
 from trainshed_worker.agent.journal import Journal
 from trainshed_worker.agent.networks import InstanceNetwork, credentials_file, write_credentials
 from trainshed_worker.agent.records import ACTION_ORDER, Record
+from trainshed_worker.agent.spares import Maker
 from trainshed_worker.contract import DEFAULT_CHECKPOINTS, InstanceLayout
 from trainshed_worker.contract.layout import ML
 from trainshed_worker.data import Cancellation, CheckpointSync, ObjectStore, RoleCache
 from trainshed_worker.environments import PythonEnvironment
 from trainshed_worker.logs import LogShipper, Source, definitions
 from trainshed_worker.protocol import Action, Assignment, FailureCause
+from trainshed_worker.sandbox import SandboxSpec
 
 PROGRESS_SECONDS = 1.0
 MAX_RUNTIME = "max-runtime"
@@ -49,6 +51,8 @@ class AssignmentState:
         self.changed = asyncio.Condition()
         self.network: InstanceNetwork | None = None
         self.environment: PythonEnvironment | None = None
+        self.started_like: tuple[SandboxSpec, Maker] | None = None
+        """How its processes were started, for a spare sandbox for the slot's next ones."""
         self.installing = False
         """The environment is being made, with requirements to be installed."""
         self.journal = Journal(self.layout.instance / "spool", self.assignment.host.name)
@@ -96,7 +100,14 @@ class AssignmentState:
         except OSError as error:
             self.record.fail(FailureCause.NODE, f"the node's disk does not take the assignment: {error}")
         self.record.accepted = True
-        self.context.report_soon()
+        self.report_start()
+
+    def report_start(self) -> None:
+        """Tell of a step on the way to the processes: soon, where the service has something to do for it."""
+        if self.assignment.start_when_ready and self.record.report.failure is None:
+            self.context.report_later()
+        else:
+            self.context.report_soon()
 
     async def update(self, desired: Assignment) -> None:
         """Take the newest orders and credentials; stored before anything acts on them."""

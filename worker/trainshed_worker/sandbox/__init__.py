@@ -19,7 +19,8 @@ from trainshed_worker.sandbox.netplan import Addresses
 from trainshed_worker.sandbox.network import ClusterNetwork
 from trainshed_worker.sandbox.probe import Finding, isolation, overlay, probe
 from trainshed_worker.sandbox.removal import remove_tree
-from trainshed_worker.sandbox.spawn import warm_up
+from trainshed_worker.sandbox.spare import SpareSandbox
+from trainshed_worker.sandbox.spawn import Parent, warm_up
 from trainshed_worker.sandbox.spec import (
     FIRST_JOB_UID,
     Bind,
@@ -45,8 +46,10 @@ __all__ = [
     "InstanceHandle",
     "InstanceState",
     "OnceResult",
+    "Parent",
     "SandboxError",
     "SandboxSpec",
+    "SpareSandbox",
     "SpoolWriter",
     "Usage",
     "attach",

@@ -54,7 +54,7 @@ def _link_to_bridge(spec: SandboxSpec, outside: Netlink, inside: Netlink) -> Non
     address = spec.hosts.get(spec.hostname)
     if address is None:
         raise SandboxError(f"hosts names no address for {spec.hostname}")
-    link = spec.hostname[:15]
+    link = f"slot{spec.slot}"  # of this slot alone, whatever its instances are called
     own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         outside.delete(link)  # of an earlier instance whose namespace the kernel has not yet taken down
@@ -68,8 +68,9 @@ def _link_to_bridge(spec: SandboxSpec, outside: Netlink, inside: Netlink) -> Non
     outside.up(link, master=BRIDGE)
 
 
-def build_root(spec: SandboxSpec, uid: int) -> None:
-    """Make the new root and move into it. Needs the new mount and PID namespaces to be entered."""
+def begin_root(spec: SandboxSpec, uid: int) -> None:
+    """Make the part of the new root that is the same for every instance of a slot: the system, devices, names, common
+    binds. Needs the new mount and PID namespaces to be entered."""
     socket.sethostname(spec.hostname)
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     root = spec.path / "root"
@@ -81,14 +82,22 @@ def build_root(spec: SandboxSpec, uid: int) -> None:
         _show_system(root, Path(name))
     _write_etc(root, spec, uid)
     _make_devices(root, spec)
-    _make_scratch(root, spec)
     (root / "proc").mkdir()
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
     syscalls.mount("proc", str(root / "proc"), "proc", flags)
     for name in ("devices/system/cpu", "devices/system/node") if not spec.devices else ("",):
         if (Path("/sys") / name).is_dir():
             _bind(root, Bind(f"/sys/{name}", f"/sys/{name}"))
-    for bind in sorted(spec.binds, key=lambda bind: bind.target.count("/")):
+    if not would_hide(spec):
+        for bind in _in_order([bind for bind in spec.binds if bind.common]):
+            _bind(root, bind)
+
+
+def finish_root(spec: SandboxSpec, root: Path) -> None:
+    """Make the rest of the root that `begin_root` began, `root` on the machine, and move into it."""
+    _make_scratch(root, spec)
+    hidden = would_hide(spec)
+    for bind in _in_order([bind for bind in spec.binds if hidden or not bind.common]):
         _bind(root, bind)
     os.chdir(root)
     syscalls.pivot_root(".", ".")
@@ -96,6 +105,18 @@ def build_root(spec: SandboxSpec, uid: int) -> None:
     os.chdir("/")
     flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV
     syscalls.mount("none", "/", None, flags)
+
+
+def _in_order(binds: list[Bind]) -> list[Bind]:
+    """Outer folders first."""
+    return sorted(binds, key=lambda bind: bind.target.count("/"))
+
+
+def would_hide(spec: SandboxSpec) -> bool:
+    """Whether a bind that is made later would hide a common one, which lies below it."""
+    own = ["/tmp", HOME, "/var", "/run", *(bind.target for bind in spec.binds if not bind.common)]
+    common = [bind.target for bind in spec.binds if bind.common]
+    return any(f"{inner}/".startswith(f"{outer.rstrip('/')}/") for outer in own for inner in common)
 
 
 def check_binds(spec: SandboxSpec) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from trainshed_worker.sandbox import cgroups, control, plain, procs
 from trainshed_worker.sandbox.spawn import Parent, spawn
 from trainshed_worker.sandbox.spec import (
+    SPEC_FILE,
     ExitRecord,
     InstanceState,
     SandboxError,
@@ -25,7 +26,7 @@ from trainshed_worker.sandbox.spec import (
 )
 from trainshed_worker.sandbox.spool import FILE_NAME
 
-SPEC_FILE, STATE_FILE, EXIT_FILE, SPOOL_DIR = "spec.json", "state.json", "exit.json", "spool"
+STATE_FILE, EXIT_FILE, SPOOL_DIR = "state.json", "exit.json", "spool"
 
 STATE_TIMEOUT = 10.0
 
@@ -136,10 +137,12 @@ class InstanceHandle:
         return prove_empty(self.directory, timeout)
 
 
-def start(spec: SandboxSpec, parent: Parent | None = None) -> InstanceHandle:
-    """Start the instance; return when its processes have been started. `parent` is a preloaded process that may be
-    forked for them. Idempotent: a folder whose instance has already been started gives its handle. Raises SandboxError
-    where the sandbox cannot be made; the folder then holds an exit record with reason "sandbox-failed" (and is empty of
+def start(spec: SandboxSpec, *parents: Parent | None) -> InstanceHandle:
+    """Start the instance; return when its processes have been started.
+
+    `parents` (those that there are) are asked in turn to do it: a spare sandbox, a preloaded process that may be
+    forked. Idempotent: a folder whose instance has already been started gives its handle. Raises SandboxError where
+    the sandbox cannot be made; the folder then holds an exit record with reason "sandbox-failed" (and is empty of
     processes), except where even the supervisor did not start."""
     found = attach(spec.directory)
     if found is not None:
@@ -150,7 +153,7 @@ def start(spec: SandboxSpec, parent: Parent | None = None) -> InstanceHandle:
         spec = replace(spec, instance_id=secrets.token_hex(8))
     spec.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(spec.path / SPEC_FILE, spec.to_json())
-    answer = spawn("supervisor", spec.path, "supervisor.log", parent)
+    answer = spawn("supervisor", spec.path, "supervisor.log", *(each for each in parents if each is not None))
     if answer.get("already"):
         return _await_state(spec.path)
     return InstanceHandle(spec.path)

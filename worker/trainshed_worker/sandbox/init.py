@@ -3,8 +3,12 @@
 Invariant: it lives exactly as long as it is useful. When the supervisor is gone (the control socket ends) or the last
 command has ended it exits, and the kernel ends whatever else lives in the PID namespace. It never waits for the job.
 
-Messages, one JSON object per packet. To the supervisor: {"ready": [pid, …], "fresh": [text, …]}, {"failed":
-text}, {"exit": index, "status": n}. From it: {"go": true}, {"signal": n}.
+It makes what is the same for every instance of its slot before it knows which instance it is for: a spare sandbox waits
+in between. Nothing of a job is known to it before, and it has all its rights until then.
+
+Messages, one JSON object per packet. To the supervisor: {"begun": true}, {"ready": [pid, …], "fresh": [text, …]},
+{"failed": text}, {"exit": index, "status": n}. From it: {"go": true}, {"start": instance folder} with a descriptor per
+command that becomes its stdout and stderr, {"signal": n}.
 """
 
 import contextlib
@@ -15,23 +19,25 @@ import select
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from trainshed_worker.sandbox import container, continuation, plain, privileges, procs
-from trainshed_worker.sandbox.spec import Command, SandboxError, SandboxSpec
+from trainshed_worker.sandbox.spec import SPEC_FILE, Command, SandboxError, SandboxSpec
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+MAX_COMMANDS = 253
+"""Descriptors that one packet carries."""
 _MAX_PACKET = 65536
 
 
 @dataclass(frozen=True)
 class InitPlan:
-    """What init needs beyond the spec. `outputs`: per command the descriptor that becomes stdout and stderr."""
+    """What init needs beyond the spec."""
 
     spec: SandboxSpec
     control: socket.socket
-    outputs: list[int]
     uid: int
     user_namespace: bool
     bridge_holder: int
@@ -43,11 +49,9 @@ def run(plan: InitPlan) -> NoReturn:
     status = 1
     try:
         privileges.die_with_parent()
-        procs.close_all_but([plan.control.fileno(), *plan.outputs])
+        procs.close_all_but([plan.control.fileno()])
         if "go" in _receive(plan.control):
-            _build(plan)
-            fresh = [continuation.why_fresh(command, plan.spec.isolation) for command in plan.spec.commands]
-            status = _supervise(plan, _start_all(plan, fresh), fresh)
+            status = _live(plan)
     except continuation.Script:
         raise
     except (OSError, SandboxError) as error:
@@ -57,17 +61,27 @@ def run(plan: InitPlan) -> NoReturn:
     os._exit(status)
 
 
-def _build(plan: InitPlan) -> None:
+def _live(plan: InitPlan) -> int:
     os.umask(0o022)
+    root = plan.spec.path / "root"
     if plan.spec.isolation == "full":
         container.unshare_all(plan.spec, plan.bridge_holder)
-        container.build_root(plan.spec, plan.uid)
+        container.begin_root(plan.spec, plan.uid)
     privileges.limit_resources()
-    if plan.spec.isolation == "full":
+    _send(plan.control, {"begun": True})
+    packet, outputs, _, _ = socket.recv_fds(plan.control, _MAX_PACKET, MAX_COMMANDS)
+    if not packet:
+        return 1
+    spec = SandboxSpec.from_json(Path(json.loads(packet)["start"], SPEC_FILE).read_text())
+    if spec.isolation == "full":
+        container.finish_root(spec, root)
         privileges.drop(plan.uid, plan.user_namespace)
+    plan = replace(plan, spec=spec)
+    fresh = [continuation.why_fresh(command, spec.isolation) for command in spec.commands]
+    return _supervise(plan, _start_all(plan, outputs, fresh), fresh)
 
 
-def _start_all(plan: InitPlan, fresh: list[str]) -> dict[int, int]:
+def _start_all(plan: InitPlan, outputs: list[int], fresh: list[str]) -> dict[int, int]:
     """Start every command; returns pid → index. A command that cannot be run is a child that exits 126 or 127."""
     for number in range(1, signal.NSIG):
         with contextlib.suppress(OSError, ValueError):
@@ -76,9 +90,9 @@ def _start_all(plan: InitPlan, fresh: list[str]) -> dict[int, int]:
     for index, command in enumerate(plan.spec.commands):
         pid = os.fork()
         if pid == 0:
-            _become(plan, command, plan.outputs[index], goes_on=not fresh[index])
+            _become(plan, command, outputs[index], goes_on=not fresh[index])
         children[pid] = index
-    for descriptor in plan.outputs:
+    for descriptor in outputs:
         os.close(descriptor)
     return children
 

@@ -39,23 +39,23 @@ def warm_up() -> None:
 
 
 class Parent(Protocol):
-    """A process other than the zygote that can be forked for a supervisor (`preload`)."""
+    """A process other than the zygote that can be forked for a supervisor (`preload`), or can become it (`spare`)."""
 
     def ask(self, message: bytes, descriptors: list[int]) -> bool:
         """Hand it the request; False where it does not live any more and so has forked nothing that would answer."""
 
 
 def spawn(
-    module: Literal["supervisor", "netd"], directory: Path, log_name: str, parent: Parent | None = None
+    module: Literal["supervisor", "spare", "netd"], directory: Path, log_name: str, *parents: Parent
 ) -> dict[str, Any]:
     """Run `main` of that module for `directory`, detached, and return the object that it reports.
 
-    `parent` is forked for it if it can be, else the zygote. Raises SandboxError with the process's own words where it
+    The first of `parents` that can does it, else the zygote. Raises SandboxError with the process's own words where it
     failed.
     """
     message = json.dumps({"module": module, "directory": str(directory.absolute())}).encode()
     # a parent that does not answer gives way to the zygote, and a zygote that was killed is replaced once
-    for ask in ([parent.ask] if parent is not None else []) + [_ask, _ask]:
+    for ask in [*(parent.ask for parent in parents), _ask, _ask]:
         read_end, write_end = os.pipe()
         log = os.open(directory / log_name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:

@@ -17,6 +17,8 @@ FIRST_JOB_UID = 200_000
 NAMESPACE_JOB_UID = 1000
 """Uid and gid that a job sees inside a user namespace; outside it is the agent's own."""
 
+SPEC_FILE = "spec.json"
+
 NetworkMode = Literal["cluster", "none", "host"]
 Isolation = Literal["full", "none"]
 
@@ -33,6 +35,9 @@ class Bind:
     `layered`: `source` holds `lower`, and an overlay of it is shown, whose changes go to `upper` beside it: the job may
     change every file that it may write, and nothing in `lower` ever changes by that. With isolation "none" there are no
     mounts; then bind `lower` itself instead.
+
+    `common`: the same for the next instances of this slot, so that a spare sandbox may have it already (`spare`); never
+    anything of a job.
     """
 
     source: str
@@ -41,6 +46,7 @@ class Bind:
     give: bool = False
     optional: bool = False
     layered: bool = False
+    common: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """One detached process per running instance: makes the sandbox, owns its pipes, spool and exit record.
 
-    main(instance directory, descriptor that gets the sign of readiness), forked from `zygote`
+    main(instance directory, descriptor that gets the sign of readiness), forked from `zygote` or a preloaded parent
+    spare(its own directory, the same): the same for an instance that it is told of later
 
 Invariants: it does not depend on the agent after it has been started; its end (even by SIGKILL) ends every process of
 the instance; state.json is ahead of what runs (init waits until its number is on disk); the exit record is on disk
@@ -29,6 +30,7 @@ from trainshed_worker.sandbox.network import ClusterNetwork
 from trainshed_worker.sandbox.output import COALESCE, Outputs
 from trainshed_worker.sandbox.spawn import report
 from trainshed_worker.sandbox.spec import (
+    SPEC_FILE,
     ExitRecord,
     InstanceState,
     SandboxError,
@@ -38,14 +40,18 @@ from trainshed_worker.sandbox.spec import (
 )
 from trainshed_worker.sandbox.spool import SpoolWriter
 
-SPEC_FILE, STATE_FILE, EXIT_FILE, LOCK_FILE, SPOOL_DIR = "spec.json", "state.json", "exit.json", "lock", "spool"
+STATE_FILE, EXIT_FILE, LOCK_FILE, SPOOL_DIR = "state.json", "exit.json", "lock", "spool"
 
 BUILD_TIMEOUT = 45.0
 """Seconds for init to make the sandbox; less than `spawn.START_TIMEOUT`, so that the starter hears the reason."""
 
 
+CLIENT_TIMEOUT = 10.0
+"""Seconds for whoever has made a spare to connect."""
+
+
 class Supervisor:
-    """The life of one instance: `start`, then `run` until the exit record is written."""
+    """The life of one instance: `begin`, `finish`, `run` until the exit record is written."""
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
@@ -60,29 +66,50 @@ class Supervisor:
         self.groups = cgroups.Groups()
         self.user_namespace = False
         self.init_pid = 0
+        self.uid = 0
         self.paused_until = 0.0
         self.oom_before = _machine_oom_kills()
         self._save()
 
-    def start(self) -> None:
-        """Make the sandbox and start the commands. Raises OSError or SandboxError; `end` is due in either case."""
+    def begin(self) -> None:
+        """Make what does not depend on the instance. Raises OSError or SandboxError; `end` is due in either case."""
+        holder = self._prepare_isolation()
+        self.uid = privileges.job_uid(self.spec.slot, self.user_namespace)
+        group = f"trainshed-{_file_name(self.spec.instance_id)}"
+        self._change(cgroups=cgroups.candidates(group))  # known before they are made: a kill in between leaves none
+        self.groups = cgroups.create(group, self.spec.memory_bytes, self.spec.pids, self.spec.cpu_shares)
+        self._change(cgroups=self.groups.paths, notices=self.state.notices + self.groups.notices)
+        self._enter(holder)
+        self._fork_init(holder)
+
+    def adopt(self, spec: SandboxSpec) -> None:
+        """Be the supervisor of this instance from now on. What `begin` has made must fit."""
+        old, self.spec = self.spec, spec
+        self.endings = Endings(spec)
+        self.oom_before = _machine_oom_kills()
+        self._change(instance_id=spec.instance_id)
+        (old.path / STATE_FILE).unlink()
+
+    def finish(self) -> None:
+        """Make the rest and start the commands. Raises as `begin`."""
         spec = self.spec
+        if len(spec.commands) > init.MAX_COMMANDS:
+            raise SandboxError(f"an instance has at most {init.MAX_COMMANDS} processes, not {len(spec.commands)}")
         self.spool = SpoolWriter(spec.path / SPOOL_DIR)
         self.server = control.listen(spec.path)
-        holder = self._prepare_isolation()
-        uid = privileges.job_uid(spec.slot, self.user_namespace)
-        owner = uid if spec.isolation == "full" and not self.user_namespace else None
+        owner = self.uid if spec.isolation == "full" and not self.user_namespace else None
         self.outputs = Outputs(spec.commands, self.spool, owner)
         if spec.isolation == "full":
             container.check_binds(spec)
-            container.prepare_files(spec, uid, self.user_namespace)
-        group = f"trainshed-{_file_name(spec.instance_id)}"
-        self._change(cgroups=cgroups.candidates(group))  # known before they are made: a kill in between leaves none
-        self.groups = cgroups.create(group, spec.memory_bytes, spec.pids, spec.cpu_shares)
-        self._change(cgroups=self.groups.paths, notices=self.state.notices + self.groups.notices)
-        self._enter(holder)
-        self._fork_init(uid, holder)
-        self._await_ready()
+            container.prepare_files(spec, self.uid, self.user_namespace)
+        self._expect("begun")
+        socket.send_fds(self.channel, [json.dumps({"start": str(spec.path)}).encode()], self.outputs.ends)
+        self.outputs.close_ends()
+        message = self._expect("ready")
+        tags = [command.tag for command in spec.commands]
+        pids = dict(zip(tags, message["ready"], strict=True))
+        fresh = dict(zip(tags, message["fresh"], strict=True))
+        self._change(phase="running", started_at=time.time(), pids=pids, fresh=fresh)
 
     def _prepare_isolation(self) -> int:
         """Decide how to isolate; returns the holder of the cluster's network namespace, or 0."""
@@ -113,28 +140,25 @@ class Supervisor:
                 privileges.enter_new_user_namespace()
         syscalls.unshare(syscalls.CLONE_NEWPID)  # for the next child, which becomes init
 
-    def _fork_init(self, uid: int, holder: int) -> None:
+    def _fork_init(self, holder: int) -> None:
         self.channel, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        plan = init.InitPlan(self.spec, inside, self.outputs.ends, uid, self.user_namespace, holder)
+        plan = init.InitPlan(self.spec, inside, self.uid, self.user_namespace, holder)
         self.init_pid = os.fork()
         if self.init_pid == 0:
             init.run(plan)
         inside.close()
-        self.outputs.close_ends()
         self._change(init_pid=self.init_pid, init_start=procs.start_time(self.init_pid) or 0)
         self.groups.add(self.init_pid)
         self._tell_init({"go": True})
 
-    def _await_ready(self) -> None:
+    def _expect(self, what: str) -> dict[str, Any]:
+        """Init's next message, which must say `what`. SandboxError with its own words where it does not."""
         self.channel.settimeout(BUILD_TIMEOUT)  # a mount on a dead file system can hang
         message = self._hear_init()
         self.channel.settimeout(None)
-        if "ready" not in message:
+        if what not in message:
             raise SandboxError(message.get("failed") or "the sandbox's first process ended before the commands started")
-        tags = [command.tag for command in self.spec.commands]
-        pids = dict(zip(tags, message["ready"], strict=True))
-        fresh = dict(zip(tags, message["fresh"], strict=True))
-        self._change(phase="running", started_at=time.time(), pids=pids, fresh=fresh)
+        return message
 
     def run(self) -> None:
         """Until init has ended."""
@@ -288,24 +312,87 @@ def _machine_oom_kills() -> int:
 
 
 def main(directory: str, ready_fd: int) -> int:
+    """See the module."""
+    _own_process()
+    return _live(Path(directory), ready_fd, None)
+
+
+def spare(directory: str, ready_fd: int) -> int:
+    """Make what is the same for every instance of a slot, then wait: for the folder of an instance, whose supervisor
+    this process becomes, or for the end of whoever may ask, with which it ends and leaves nothing."""
+    _own_process()
+    path = Path(directory)
+    supervisor = Supervisor(SandboxSpec.from_json((path / SPEC_FILE).read_text()))
+    server = control.listen(path)
+    try:
+        supervisor.begin()
+    except (OSError, SandboxError) as error:
+        traceback.print_exc()
+        supervisor.end(failure=f"the spare sandbox could not be made: {error}")
+        report(ready_fd, {"error": f"the spare sandbox could not be made: {error}"})
+        return 1
+    report(ready_fd, {"ready": True})
+    asked = _await_instance(server)
+    server.close()
+    if asked is None:
+        supervisor.end(failure="the spare sandbox was not needed")
+        return 0
+    directory, ready_fd = asked
+    return _live(Path(directory), ready_fd, supervisor)
+
+
+def _own_process() -> None:
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    path = Path(directory)
+
+
+def _await_instance(server: socket.socket) -> tuple[str, int] | None:
+    """The folder and the descriptor for the sign of readiness; the log becomes this process's output. None where the
+    one client that there is went away first."""
+    server.settimeout(CLIENT_TIMEOUT)
+    try:
+        client, _ = server.accept()
+    except TimeoutError:
+        return None
+    with client:
+        client.setblocking(True)
+        data, descriptors, _, _ = socket.recv_fds(client, control.MAX_MESSAGE, 2)
+        if len(descriptors) != 2:
+            return None
+        ready_fd, log = descriptors
+        for target in (1, 2):
+            os.dup2(log, target)
+        os.close(log)
+        syscalls.set_name("trainshed-supervisor")
+        client.sendall(b"f")
+        return str(json.loads(data)["directory"]), ready_fd
+
+
+def _live(path: Path, ready_fd: int, begun: Supervisor | None) -> int:
+    """The whole life of the instance in `path`; `begun` is a spare's supervisor."""
     lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        already = (path / STATE_FILE).exists()
     except BlockingIOError:
+        already = True
+    if already:
         report(ready_fd, {"already": True})
-        return 0
-    if (path / STATE_FILE).exists():
-        report(ready_fd, {"already": True})
+        if begun is not None:
+            begun.end(failure="the instance had been started before")
         return 0
     spec = SandboxSpec.from_json((path / SPEC_FILE).read_text())
-    supervisor = Supervisor(spec)
+    supervisor = begun
     try:
-        supervisor.start()
+        if supervisor is None:
+            supervisor = Supervisor(spec)
+            supervisor.begin()
+        else:
+            supervisor.adopt(spec)
+        supervisor.finish()
     except (OSError, SandboxError) as error:
         traceback.print_exc()
+        assert supervisor is not None
         supervisor.end(failure=f"the sandbox could not be made: {error}")
         report(ready_fd, {"error": f"the sandbox could not be made: {error}"})
         return 1

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from trainshed_worker.sandbox import continuation, netd, procs, supervisor, syscalls
 
-_MAINS = {"supervisor": supervisor.main, "netd": netd.main}
+_MAINS = {"supervisor": supervisor.main, "spare": supervisor.spare, "netd": netd.main}
 _MAX_REQUEST = 65536
 
 
