@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 
-from trainshed_worker.preload import ending, hugepages, interpreter, modules, script
+from trainshed_worker.preload import ending, hugepages, interpreter, modules, rendezvous, script
 from trainshed_worker.preload.eligibility import Checker
 from trainshed_worker.preload.facts import VARIABLE, ParentFacts
 from trainshed_worker.sandbox import continuation, zygote
@@ -63,6 +63,7 @@ def _preload(facts: ParentFacts, startup: frozenset[str]) -> frozenset[str]:
             if error.name != name:
                 raise
             print(f"{name} is not in this environment", flush=True)
+    rendezvous.hurry()
     ending.remember(startup)
     script.remember_ours()
     modules.remember()
