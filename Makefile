@@ -73,6 +73,7 @@ bench-latency: install
 
 bench-warm: install
 	$(PYTHON) -m benchmarks.warm_start $(BENCH_ARGS)
+	$(PYTHON) -m benchmarks.short_jobs
 	$(PYTHON) -m benchmarks.warm_data
 
 clean:
