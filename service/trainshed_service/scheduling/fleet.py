@@ -92,7 +92,9 @@ class Fleet:
         node = self.nodes[node_id] = Node(cls)
         cls.present += 1
         self.version += 1
-        self._free(node_id, node)
+        self.free[cls.index] += 1
+        cls.free_ids.add(node_id)
+        heapq.heappush(cls.free_heap, node_id)
         return node
 
     def remove(self, node_id: str) -> None:
@@ -104,8 +106,11 @@ class Fleet:
         node.cls.free_ids.discard(node_id)
         self.free[node.cls.index] -= 1
 
-    def pick(self, cls: int, count: int, avoid: frozenset[str]) -> list[str]:
-        """The first `count` free nodes of a class, those to avoid last. They stay free until they are held."""
+    def pick(self, cls: int, count: int, avoid: frozenset[str], *, to_hold: bool) -> list[str]:
+        """The first `count` free nodes of a class, those to avoid last. They stay free until they are held.
+
+        `to_hold`: which they are, before anybody picks again.
+        """
         which = self.classes[cls]
         if not avoid.isdisjoint(which.free_ids):
             return heapq.nsmallest(count, which.free_ids, key=lambda node_id: (node_id in avoid, node_id))
@@ -114,19 +119,23 @@ class Fleet:
             node_id = heapq.heappop(which.free_heap)
             if node_id in which.free_ids and (not chosen or node_id != chosen[-1]):
                 chosen.append(node_id)
-        for node_id in chosen:
-            heapq.heappush(which.free_heap, node_id)
+        if not to_hold:
+            for node_id in chosen:
+                heapq.heappush(which.free_heap, node_id)
         return chosen
 
-    def choose(self, allocation: Allocation, avoid: frozenset[str]) -> dict[str, list[str]]:
-        """Free nodes for an allocation, by the instance type that they are to be."""
+    def choose(self, allocation: Allocation, avoid: frozenset[str], *, to_hold: bool) -> dict[str, list[str]]:
+        """Free nodes for an allocation, by the instance type that they are to be. `to_hold`: as for `pick`."""
+        if len(allocation) == 1:
+            ((name, cls, count),) = allocation
+            return {name: self.pick(cls, count, avoid, to_hold=to_hold)}
         chosen: dict[str, list[str]] = {}
         taken: dict[int, int] = {}
         picked: dict[int, list[str]] = {}
         for _, cls, count in allocation:
             taken[cls] = taken.get(cls, 0) + count
         for cls, count in taken.items():
-            picked[cls] = self.pick(cls, count, avoid)
+            picked[cls] = self.pick(cls, count, avoid, to_hold=to_hold)
         for name, cls, count in allocation:
             chosen.setdefault(name, []).extend(picked[cls][:count])
             del picked[cls][:count]
@@ -143,29 +152,44 @@ class Fleet:
 
     def extend(self, holding: Holding, types: dict[str, str]) -> None:
         """The holding gets these nodes too."""
+        nodes, free, counts, held = self.nodes, self.free, holding.counts, holding.types
         for node_id, name in types.items():
-            node = self.nodes[node_id]
+            node = nodes[node_id]
             if node.holding is not None:
-                self._drop(node_id, node)
-            index = node.cls.index
+                self.drop(node_id, node)
+            cls = node.cls
+            index = cls.index
             node.holding = holding
-            holding.types[node_id] = name
-            node.cls.free_ids.discard(node_id)
-            self.free[index] -= 1
-            if index not in holding.counts:
-                holding.counts[index] = 0
-                insort(self.classes[index].ends, (holding.ends_at, holding.serial, holding))
+            held[node_id] = name
+            cls.free_ids.discard(node_id)
+            free[index] -= 1
+            if index not in counts:
+                counts[index] = 1
+                insort(cls.ends, (holding.ends_at, holding.serial, holding))
                 if holding.kind == "pool":
-                    self.classes[index].pools[holding.serial] = holding
-            holding.counts[index] += 1
+                    cls.pools[holding.serial] = holding
+            else:
+                counts[index] += 1
 
-    def release(self, node_id: str) -> Holding | None:
-        """The node is free again; who held it."""
-        node = self.nodes[node_id]
-        holding = node.holding
-        if holding is not None:
-            self._drop(node_id, node)
-        return holding
+    def drop(self, node_id: str, node: Node) -> None:
+        """The node, which somebody holds, is free again."""
+        holding, cls = node.holding, node.cls
+        index = cls.index
+        assert holding is not None
+        del holding.types[node_id]
+        node.holding = None
+        left = holding.counts[index] - 1
+        if left:
+            holding.counts[index] = left
+        else:
+            self._forget_end(index, holding)
+            cls.pools.pop(holding.serial, None)
+            del holding.counts[index]
+        self.free[index] += 1
+        cls.free_ids.add(node_id)
+        heapq.heappush(cls.free_heap, node_id)
+        if len(cls.free_heap) > 4 * len(cls.free_ids) + 64:
+            cls.free_heap = sorted(cls.free_ids)
 
     def pools_of(self, classes: Iterable[int]) -> list[Holding]:
         """Pools (also ending ones) with nodes of these classes, in the order in which they came to be."""
@@ -220,27 +244,6 @@ class Fleet:
                     for each in self.classes:
                         if each.component == gone:
                             each.component = merged
-
-    def _free(self, node_id: str, node: Node) -> None:
-        self.free[node.cls.index] += 1
-        node.cls.free_ids.add(node_id)
-        heapq.heappush(node.cls.free_heap, node_id)
-        if len(node.cls.free_heap) > 4 * len(node.cls.free_ids) + 64:
-            node.cls.free_heap = sorted(node.cls.free_ids)
-
-    def _drop(self, node_id: str, node: Node) -> None:
-        holding, index = node.holding, node.cls.index
-        assert holding is not None
-        del holding.types[node_id]
-        node.holding = None
-        left = holding.counts[index] - 1
-        if left:
-            holding.counts[index] = left
-        else:
-            self._forget_end(index, holding)
-            self.classes[index].pools.pop(holding.serial, None)
-            del holding.counts[index]
-        self._free(node_id, node)
 
     def _forget_end(self, index: int, holding: Holding) -> None:
         ends = self.classes[index].ends

@@ -105,7 +105,8 @@ def _take(state: State, event: PlannerEvent, changes: _Changes) -> None:
                 _leave(state, event.job_id, changes)
         case NodeFree():
             node = state.fleet.put(event.node_id, event.instance_types)
-            _freed(state, state.release(event.node_id), changes)
+            if node.holding is not None:
+                _freed(state, state.release(event.node_id), changes)
             changes.components.add(node.cls.component)
         case NodeTaken():
             node = state.fleet.put(event.node_id, event.instance_types)
@@ -247,8 +248,10 @@ def _decide(state: State, changes: _Changes) -> list[Decision]:
             changes.components |= {
                 state.fleet.nodes[node_id].cls.component for place in places for node_id in place.nodes[:1]
             }
-    for component in sorted({state.fleet.classes[component].component for component in changes.components}):
-        _look(state, component, decisions)
+    if changes.components:
+        classes = state.fleet.classes
+        for component in sorted({classes[component].component for component in changes.components}):
+            _look(state, component, decisions)
     return decisions
 
 

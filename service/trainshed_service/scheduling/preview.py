@@ -63,7 +63,7 @@ def preview(state: State, job: JobQueued, now: float) -> Preview:
             walk = Walk(state, scope, only=job.job_id)
             done = walk.run()
             if walk.allocation is not None:
-                nodes = order_nodes(job, state.fleet.choose(walk.allocation, job.avoid))
+                nodes = order_nodes(job, state.fleet.choose(walk.allocation, job.avoid, to_hold=False))
                 return Preview(nodes, None, None, 0, state.now)
         ahead = state.queue.ahead(job.job_id, state.shares, state.warp())
         start = Projection(state, state.now).starts.get(job.job_id)

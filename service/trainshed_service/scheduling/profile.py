@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 from trainshed_service.scheduling.events import Needs
 from trainshed_service.scheduling.fleet import Fleet, Holding
@@ -25,16 +26,22 @@ _MOST_MOMENTS = 64
 class _Base:
     """Free nodes of one class, a staircase that only rises: `totals[i]` from `times[i]` on. Drawn as far as needed."""
 
-    __slots__ = ("_at", "_ends", "_index", "_late", "times", "totals")
+    __slots__ = ("_at", "_ends", "_index", "_is_kept", "_late", "times", "totals")
 
     def __init__(self, now: float, free: int, ends: list[tuple[float, int, Holding]], index: int) -> None:
         self.times = [now]
         self.totals = [free]
         self._ends = ends
+        self._is_kept = False
         self._index = index
         self._at = bisect_left(ends, (now - LATE_SECONDS,))
         late = sum(holding.counts[index] for _, _, holding in ends[: self._at])
         self._late = (now + LATE_MORE_SECONDS, late) if late else None
+
+    def keep(self) -> None:
+        """The fleet's list is about to change: go on with a copy of what is left of it."""
+        if not self._is_kept:
+            self._ends, self._at, self._is_kept = self._ends[self._at :], 0, True
 
     def more(self) -> bool:
         """Draw one more stair; False at the end."""
@@ -109,27 +116,39 @@ class Future:
     def __init__(self, fleet: Fleet, now: float) -> None:
         self._fleet = fleet
         self._now = now
-        self._bases: dict[int, _Base] = {}
-        self._all: dict[int, _Aside] = {}
-        self._certain: dict[int, _Aside] = {}
+        self._lines: dict[int, tuple[_Base, _Aside, _Aside]] = {}
+        """Class → what is going to be free, all that is set aside, and what of it is certain."""
 
-    def knows(self, cls: int) -> bool:
-        """Whether the class was drawn already: what is placed from now on has to be told by `put`."""
-        return cls in self._bases
+    def keep(self, cls: int) -> bool:
+        """Whether the class was drawn already: what is placed from now on has to be told by `put`. To be called before
+        it is placed."""
+        line = self._lines.get(cls)
+        if line is None:
+            return False
+        line[0].keep()
+        return True
 
-    def put(self, allocation: Allocation, start: float, end: float, *, certain: bool = True) -> None:
+    def put(
+        self, allocation: Iterable[tuple[str, int, int]], start: float, end: float, *, certain: bool = True
+    ) -> None:
         """Set nodes aside (or, from now on, give them to a job). Not certain: `start` is a lower bound, `end` none."""
         for _, cls, count in allocation:
-            self._base(cls)
-            self._all[cls].put(start, end, count)
+            _, every, sure = self._lines.get(cls) or self._draw(cls)
+            every.put(start, end, count)
             if certain:
-                self._certain[cls].put(start, end, count)
+                sure.put(start, end, count)
+
+    def count(self, cls: int, start: float, end: float) -> int:
+        """`counts`, of one class."""
+        base, every, _ = self._lines.get(cls) or self._draw(cls)
+        return self._window(base, every, start, end)
 
     def counts(self, classes: frozenset[int], start: float, end: float) -> list[int]:
         """How many nodes of each class are there all the time from `start` to `end`, beside all that is set aside."""
         counts = [0] * len(self._fleet.classes)
         for cls in classes:
-            counts[cls] = self._window(self._base(cls), self._all[cls], start, end)
+            base, every, _ = self._lines.get(cls) or self._draw(cls)
+            counts[cls] = self._window(base, every, start, end)
         return counts
 
     def earliest(self, needs: Needs, classes: frozenset[int], seconds: float) -> tuple[float, Allocation | None] | None:
@@ -139,19 +158,22 @@ class Future:
         """
         if len(classes) == 1 and len(needs) == 1:
             (cls,), (name, count) = classes, needs[0]
-            time = self._first_hole(self._base(cls), self._certain[cls], count, seconds)
+            base, _, sure = self._lines.get(cls) or self._draw(cls)
+            time = self._first_hole(base, sure, count, seconds)
             return (time, ((name, cls, count),)) if time < math.inf else None
         time = self._now
         for name, count in needs:
             usable = self._fleet.accepting(name)
             if len(usable) == 1:
-                time = max(time, self._base(usable[0]).when(count))
+                base, _, _ = self._lines.get(usable[0]) or self._draw(usable[0])
+                time = max(time, base.when(count))
         for _ in range(_MOST_MOMENTS):
             if time == math.inf:
                 return None
             counts = [0] * len(self._fleet.classes)
             for cls in classes:
-                counts[cls] = self._window(self._base(cls), self._certain[cls], time, time + seconds)
+                base, _, sure = self._lines.get(cls) or self._draw(cls)
+                counts[cls] = self._window(base, sure, time, time + seconds)
             found = fit(needs, counts, self._fleet.accepting)
             if found is not None:
                 return time, found
@@ -161,22 +183,24 @@ class Future:
     def before(self, cls: int, needs: Needs, seconds: float) -> tuple[float, int] | None:
         """When a gang that needs one class can start beside all that is certain, and what is left then. None: never."""
         (_, count), *_ = needs
-        time = self._first_hole(self._base(cls), self._certain[cls], count, seconds)
+        base, _, sure = self._lines.get(cls) or self._draw(cls)
+        time = self._first_hole(base, sure, count, seconds)
         if time == math.inf:
             return None
-        return time, self._base(cls).at(time) - count
+        return time, base.at(time) - count
 
     def next_more(self, classes: frozenset[int], time: float) -> float:
         """The next moment at which there may be more, by all that is certain."""
-        return min(min(self._base(cls).after(time), self._certain[cls].after(time)) for cls in classes)
+        soonest = math.inf
+        for cls in classes:
+            base, _, sure = self._lines.get(cls) or self._draw(cls)
+            soonest = min(soonest, base.after(time), sure.after(time))
+        return soonest
 
-    def _base(self, cls: int) -> _Base:
-        found = self._bases.get(cls)
-        if found is None:
-            ends = list(self._fleet.classes[cls].ends)
-            found = self._bases[cls] = _Base(self._now, self._fleet.free[cls], ends, cls)
-            self._all[cls], self._certain[cls] = _Aside(), _Aside()
-        return found
+    def _draw(self, cls: int) -> tuple[_Base, _Aside, _Aside]:
+        base = _Base(self._now, self._fleet.free[cls], self._fleet.classes[cls].ends, cls)
+        line = self._lines[cls] = (base, _Aside(), _Aside())
+        return line
 
     def _window(self, base: _Base, aside: _Aside, start: float, end: float) -> int:
         times, amounts = aside.times, aside.amounts

@@ -26,7 +26,7 @@ OrderKey = tuple[int, float, int]
 class Shape:
     """Needs that jobs have in common, with what is computed of the nodes for all of them at once."""
 
-    __slots__ = ("_classes", "_components", "_ever", "_version", "jobs", "needs", "total", "types")
+    __slots__ = ("_alone", "_classes", "_components", "_ever", "_version", "jobs", "needs", "sole", "total", "types")
 
     def __init__(self, needs: Needs) -> None:
         self.needs = needs
@@ -37,31 +37,48 @@ class Shape:
         self._ever = False
         self._classes: frozenset[int] = frozenset()
         self._components: frozenset[int] = frozenset()
+        self._alone: Allocation = ()
+        self.sole = -1
+        """The class of nodes, where it needs one type that only one class can be, as of the last question; else -1."""
 
     def ever(self, fleet: Fleet) -> bool:
         """Whether all present nodes together could hold it."""
-        self._look(fleet)
+        if self._version != fleet.version:
+            self._look(fleet)
         return self._ever
 
     def classes(self, fleet: Fleet) -> frozenset[int]:
         """The classes of nodes that it could use."""
-        self._look(fleet)
+        if self._version != fleet.version:
+            self._look(fleet)
         return self._classes
 
     def components(self, fleet: Fleet) -> frozenset[int]:
-        self._look(fleet)
+        if self._version != fleet.version:
+            self._look(fleet)
         return self._components
 
     def fits(self, fleet: Fleet) -> Allocation | None:
         """Where the nodes that are free now can hold it, looking at nothing else."""
+        if self._version != fleet.version:
+            self._look(fleet)
+        if self.sole >= 0:
+            return self._alone if fleet.free[self.sole] >= self.total else None
         return fit(self.needs, fleet.free, fleet.accepting)
 
+    def alone(self, free: int) -> Allocation | None:
+        """`fits`, where there is a `sole` class and so many of its nodes are free."""
+        return self._alone if free >= self.total else None
+
     def _look(self, fleet: Fleet) -> None:
-        if self._version != fleet.version:
-            self._version = fleet.version
-            self._ever = fit(self.needs, fleet.present(), fleet.accepting) is not None
-            self._classes = frozenset(cls for name in self.types for cls in fleet.accepting(name))
-            self._components = fleet.components(self.types)
+        self._version = fleet.version
+        self._ever = fit(self.needs, fleet.present(), fleet.accepting) is not None
+        self._classes = frozenset(cls for name in self.types for cls in fleet.accepting(name))
+        self._components = fleet.components(self.types)
+        self.sole = -1
+        if len(self.needs) == 1 and len(self._classes) == 1:
+            (self.sole,) = self._classes
+            self._alone = ((self.types[0], self.sole, self.total),)
 
 
 LaneKey = tuple[Shape, float, str]
@@ -81,6 +98,10 @@ class Entry:
         self.serial = -1
 
 
+LevelItem = tuple[float, int, int, Entry]
+"""A lower bound of a user's usage, the oldest job, the serial of the entry, the entry."""
+
+
 class Level:
     """One priority of a track: its users in the order of their usage."""
 
@@ -88,7 +109,7 @@ class Level:
 
     def __init__(self) -> None:
         self.entries: dict[int | None, Entry] = {}
-        self._heap: list[tuple[float, int, int, Entry]] = []
+        self._heap: list[LevelItem] = []
         self._serial = 0
 
     def push(self, entry: Entry, warp: float) -> None:
@@ -108,14 +129,23 @@ class Level:
                 continue
             key = account.offset + account.held * warp
             if key > stored or ids[0] != head:
+                size = len(heap)
+                if key > stored and (size < 2 or key < heap[1][0]) and (size < 3 or key < heap[2][0]):
+                    return key, ids[0], entry  # others only have more by now: it stays the first
                 heapq.heapreplace(heap, (key if key > stored else stored, ids[0], serial, entry))
                 continue
             return key, head, entry
         return None
 
-    def pop(self) -> None:
-        """Take the top out, to be pushed again."""
-        heapq.heappop(self._heap)
+    def pop(self) -> LevelItem:
+        """Take the top out, to be put back."""
+        return heapq.heappop(self._heap)
+
+    def put_back(self, item: LevelItem) -> None:
+        """What was popped stands in the order again, where it still has jobs."""
+        entry = item[3]
+        if entry.ids and self.entries.get(entry.user_id) is entry:
+            heapq.heappush(self._heap, item)
 
     def rescale(self, factor: float) -> None:
         self._heap = [(key * factor, head, serial, entry) for key, head, serial, entry in self._heap]
@@ -159,6 +189,8 @@ class Queue:
         self.tracks: dict[tuple[str, ...], Track] = {}
         self.by_pool_key: dict[str, dict[tuple[int, int | None], list[int]]] = {}
         """Pool key → (priority, user) → ids."""
+        self._near: dict[frozenset[int], list[Track]] = {}
+        self._near_version = -1
         self._shapes: dict[Needs, Shape] = {}
         self._ranks: dict[int, dict[int | None, list[int]]] = {}
         """Priority → user → ids."""
@@ -182,6 +214,7 @@ class Queue:
         track = self.tracks.get(shape.types)
         if track is None:
             track = self.tracks[shape.types] = Track(shape.types)
+            self._near.clear()
         level = track.levels.get(job.priority)
         if level is None:
             level = track.levels[job.priority] = Level()
@@ -220,6 +253,7 @@ class Queue:
                 track.priorities = sorted(track.levels, reverse=True)
                 if not track.levels:
                     del self.tracks[shape.types]
+                    self._near.clear()
         users = self._ranks[job.priority]
         if _remove(users[job.user_id], job_id):
             del users[job.user_id]
@@ -233,6 +267,19 @@ class Queue:
                 if not groups:
                     del self.by_pool_key[job.pool_key]
         return waiting
+
+    def tracks_near(self, fleet: Fleet, scope: set[int]) -> list[Track]:
+        """Those with jobs that could use nodes of these components."""
+        if self._near_version != fleet.version:
+            self._near_version = fleet.version
+            self._near.clear()
+        key = frozenset(scope)
+        found = self._near.get(key)
+        if found is None:
+            found = self._near[key] = [
+                track for track in self.tracks.values() if not track.components(fleet).isdisjoint(key)
+            ]
+        return found
 
     def order(self, job: JobQueued, shares: Shares, warp: float) -> OrderKey:
         return (-job.priority, shares.key(job.user_id, warp), job.job_id)

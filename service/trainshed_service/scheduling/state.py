@@ -7,6 +7,7 @@ here and nowhere else; a job is in the queue or holds nodes, never both.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
 
 from trainshed_service.scheduling.events import JobQueued, Place, PoolAvailable, PoolComing, QuotaRule, Running
@@ -126,7 +127,7 @@ class State:
     def place(self, waiting: Waiting, allocation: Allocation) -> Place:
         """Give free nodes to the job."""
         job = waiting.job
-        chosen = self.fleet.choose(allocation, job.avoid)
+        chosen = self.fleet.choose(allocation, job.avoid, to_hold=True)
         nodes = order_nodes(job, chosen)
         self._start(job, nodes)
         return Place(job, nodes)
@@ -172,7 +173,10 @@ class State:
 
     def _start(self, job: JobQueued, nodes: tuple[str, ...]) -> None:
         self.dequeue(job.job_id)
-        types = {node_id: member.instance_type for node_id, member in zip(nodes, job.members, strict=True)}
+        if len(job.needs) == 1:
+            types = dict.fromkeys(nodes, job.needs[0][0])
+        else:
+            types = {node_id: member.instance_type for node_id, member in zip(nodes, job.members, strict=True)}
         expected = self.now + job.expected_seconds if job.expected_seconds is not None else None
         holding = Holding(
             "job",
@@ -243,9 +247,10 @@ class State:
         if holding is None:
             return None
         instance_type = holding.types[node_id]
-        self.fleet.release(node_id)
+        self.fleet.drop(node_id, node)
         if holding.kind != "unknown":
-            self.quotas.take(holding.user_id, holding.role_arn, instance_type, -1)
+            if self.quotas.rules:
+                self.quotas.take(holding.user_id, holding.role_arn, instance_type, -1)
             self.shares.give(holding.user_id, 1, self.warp())
             if holding.kind == "pool":
                 self.close_pool(holding)  # a pool that lacks a node serves nobody
@@ -263,13 +268,13 @@ class State:
 
     def _charge(self, holding: Holding, types: dict[str, str], since: float | None) -> None:
         """Nodes are about to be held: nobody else holds them from now on, and they count for the user and the role."""
+        nodes = self.fleet.nodes
         for node_id in types:
-            self.release(node_id)
-        by_type: dict[str, int] = {}
-        for name in types.values():
-            by_type[name] = by_type.get(name, 0) + 1
-        for name, count in by_type.items():
-            self.quotas.take(holding.user_id, holding.role_arn, name, count)
+            if nodes[node_id].holding is not None:
+                self.release(node_id)
+        if self.quotas.rules:
+            for name, count in Counter(types.values()).items():
+                self.quotas.take(holding.user_id, holding.role_arn, name, count)
         self.shares.take(holding.user_id, len(types), self.now, since=since)
 
     def _dissolve(self, holding: Holding) -> None:

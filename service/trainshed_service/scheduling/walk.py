@@ -70,9 +70,10 @@ class Walk:
         self._set_aside = 0
         self._rivals: dict[int, list[int]] = {}
         """Class → which of the blocked jobs could use it."""
-        largest = max((cls.present for cls in self._fleet.classes if cls.component in scope), default=0)
-        self._most_blocked = MOST_BLOCKED if largest <= MANY_NODES else MOST_BLOCKED_OF_MANY
-        self._most_looked_at = 3 * MOST_BLOCKED if largest <= MANY_NODES else 2 * MOST_BLOCKED_OF_MANY
+        self._usable: list[int] = []
+        self._most_blocked = MOST_BLOCKED
+        self._most_looked_at = 3 * MOST_BLOCKED
+        self._measure()
         self._until: dict[int, float] = {}
         """Class → before when a job has to end that is to overtake all, where too many are blocked."""
         self.refusals = Refusals()
@@ -90,9 +91,8 @@ class Walk:
 
     def _run(self, order: Order) -> bool:
         free, quotas = self._fleet.free, self._state.quotas
-        usable = [cls.index for cls in self._fleet.classes if cls.component in self._scope]
+        usable = self._usable
         only_class = usable[0] if len(usable) == 1 else None
-        most = self._most_looked_at
         coming = bool(self._state.coming)
         looked = 0
         while (waiting := order.next()) is not None:
@@ -135,10 +135,20 @@ class Walk:
                     ):
                         return True
                     self.was_thorough = True
-            if looked >= most:
+            if looked >= self._most_looked_at:
                 self.refusals.last = job.job_id
                 return True
         return True
+
+    def _measure(self) -> None:
+        """How far the look goes, by the nodes that it is confined to."""
+        scope = self._scope
+        classes = [cls for cls in self._fleet.classes if cls.component in scope]
+        self._usable = [cls.index for cls in classes]
+        if max([cls.present for cls in classes], default=0) > MANY_NODES:
+            self._most_blocked, self._most_looked_at = MOST_BLOCKED_OF_MANY, 2 * MOST_BLOCKED_OF_MANY
+        else:
+            self._most_blocked, self._most_looked_at = MOST_BLOCKED, 3 * MOST_BLOCKED
 
     def _is_first_outside(self, waiting: Waiting) -> bool:
         """Whether nobody is blocked before this job on the nodes outside of the look that it needs too."""
@@ -204,6 +214,8 @@ class Walk:
 
         `allocation` is where it could start if nobody waited before it; `most`: of each class at most so many nodes.
         """
+        if not self._rivals and not self._until:
+            return allocation
         shape, now = waiting.shape, self._state.now
         classes = shape.classes(self._fleet)
         last, until = -1, math.inf
@@ -233,6 +245,9 @@ class Walk:
 
     def _beside(self, shape: Shape, classes: frozenset[int], end: float, most: list[int] | None) -> Allocation | None:
         """Where it fits from now until `end` beside all that is set aside so far."""
+        if shape.sole >= 0:
+            free = self._fleet.free[shape.sole] if most is None else most[shape.sole]
+            return shape.alone(min(free, self._future.count(shape.sole, self._state.now, end)))
         counts = self._future.counts(classes, self._state.now, end)
         # What should have ended by now counts as back in the future, but is not.
         most = most if most is not None else self._fleet.free
@@ -255,14 +270,28 @@ class Walk:
 
     def _place(self, waiting: Waiting, allocation: Allocation) -> None:
         now = self._state.now
-        drawn = tuple(part for part in allocation if self._future.knows(part[1]))
+        drawn = [part for part in allocation if self._future.keep(part[1])]
         self.look.places.append(self._state.place(waiting, allocation))
-        self._future.put(drawn, now, now + waiting.job.max_runtime_seconds)
+        if drawn:
+            self._future.put(drawn, now, now + waiting.job.max_runtime_seconds)
 
     def _block(self, waiting: Waiting) -> None:
         shape = waiting.shape
         classes = shape.classes(self._fleet)
         self.look.blocked.append(waiting)
+        if shape.sole >= 0:
+            rivals = self._rivals.get(shape.sole)
+            if rivals is None:
+                self._rivals[shape.sole] = [len(self._blocked)]
+            elif len(rivals) < self._most_blocked:
+                rivals.append(len(self._blocked))
+            else:
+                if shape.sole not in self._until:
+                    self._close(classes, self._future.next_more(self._around(classes), self._state.now))
+                return
+            certain = rivals is None or self._blocked[rivals[-2]].certain
+            self._blocked.append(_Blocked(waiting, classes, certain))
+            return
         for cls in classes:
             if len(self._rivals.get(cls, ())) >= self._most_blocked:
                 if not all([other in self._until for other in classes]):

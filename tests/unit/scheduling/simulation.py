@@ -32,6 +32,7 @@ class World:
         self.types = {name: frozenset(types) for name, types in nodes.items()}
         self.now = start
         self.starts: dict[int, float] = {}
+        self.nodes_of: dict[int, tuple[str, ...]] = {}
         self.reclaimed: list[Reclaim] = []
         self.jobs: dict[int, JobQueued] = {}
         self.holders: dict[str, object] = {}
@@ -96,6 +97,7 @@ class World:
                 assert not self.types[name] or member.instance_type in self.types[name]
                 self.holders[name] = job.job_id
             self.starts[job.job_id] = self.now
+            self.nodes_of[job.job_id] = decision.nodes
             heapq.heappush(self._ends, (self.now + job.max_runtime_seconds, job.job_id, decision))
         elif isinstance(decision, Reclaim):
             assert decision.cluster_id in self.pools
