@@ -121,6 +121,19 @@ def test_a_heterogeneous_cluster_counts_each_of_its_types(sharing: Sharing, anna
     code, message = error_of(anna.client().create_training_job, **request)
     assert code == "ResourceLimitExceeded"
     assert message.startswith(limit(TYPE, 2, 0, 3))
+    for kind, instances in ((TYPE, 4), ("ml.c5.xlarge", 12), ("*", 30)):
+        sharing.ask(
+            "PUT", "/v1/quotas", {"user": anna.name, "instanceType": kind, "instances": instances, "hard": True}
+        )
+    anna.client().create_training_job(**request)
+    shown = sharing.ask("GET", f"/v1/quotas?user={anna.name}")["quotas"]
+    assert {each["instanceType"]: each["used"] for each in shown} == {TYPE: 3, "ml.c5.xlarge": 5, "*": 8}
+    request["TrainingJobName"] += "-again"
+    code, message = error_of(anna.client().create_training_job, **request)
+    assert (code, message.startswith(limit(TYPE, 4, 3, 3))) == ("ResourceLimitExceeded", True)
+    create(sharing, anna, 7, "ml.c5.xlarge")
+    code, message = error_of(anna.client().create_training_job, **sharing.request())
+    assert code == "ResourceLimitExceeded" and message.startswith(limit("ml.c5.xlarge", 12, 12, 1))
 
 
 def test_a_soft_quota_refuses_nothing(sharing: Sharing, anna: Person) -> None:
