@@ -78,7 +78,12 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
     )
 
 
+SWITCH_SECONDS = 0.0005
+"""The event loop waits this long at most for a thread that computes: a start is a dozen short steps in both."""
+
+
 def main(arguments: list[str] | None = None) -> int:
+    sys.setswitchinterval(SWITCH_SECONDS)
     options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)

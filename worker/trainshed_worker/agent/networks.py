@@ -14,7 +14,7 @@ from pathlib import Path
 from trainshed_worker.agent.files import write_atomic
 from trainshed_worker.contract import InstanceLayout, NetworkFacts
 from trainshed_worker.protocol import Assignment, ObjectStoreAccess
-from trainshed_worker.sandbox import ClusterNetwork
+from trainshed_worker.sandbox import Addresses, ClusterNetwork
 
 API, S3 = "api", "s3"
 
@@ -86,11 +86,15 @@ class Networks:
         members = [host.name for host in sorted(assignment.hosts, key=lambda host: host.rank)]
         forwards = {API: self._server, S3: assignment.object_store.endpoint_url}
         isolated = network_isolated(assignment)
-        async with self._lock(assignment.cluster_id):
-            addresses = await asyncio.to_thread(network.ensure, members, forwards, isolated, self._egress_allow)
+
+        def make() -> Addresses:
+            addresses = network.ensure(members, forwards, isolated, self._egress_allow)
             if not isolated:
-                file = write_credentials(layout, assignment.object_store)
-                await asyncio.to_thread(network.set_credentials, token, file)
+                network.set_credentials(token, write_credentials(layout, assignment.object_store))
+            return addresses
+
+        async with self._lock(assignment.cluster_id):
+            addresses = await asyncio.to_thread(make)
         credentials = None
         if addresses.credentials_url:
             credentials = {
