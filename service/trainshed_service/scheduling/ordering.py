@@ -19,12 +19,13 @@ from trainshed_service.scheduling.state import State
 class _Stream:
     """The users of one track in order, priority after priority. `entry` was the first one at `moment`."""
 
-    __slots__ = ("at", "entry", "level", "moment", "priorities", "track")
+    __slots__ = ("at", "entry", "is_over", "level", "moment", "priorities", "track")
 
     def __init__(self, track: Track) -> None:
         self.track = track
         self.priorities = track.priorities
         self.at = 0
+        self.is_over = False
         self.level: Level | None = None
         self.entry: Entry | None = None
         self.moment = -1
@@ -60,7 +61,10 @@ class Order:
         self._at = 0
         self._lane: tuple[LaneKey, list[int]] | None = None
         self._left_out = False
-        for track in state.queue.tracks_near(state.fleet, scope):
+        self._given = 0
+        self._last_opened: _Stream | None = None
+        self._tracks = state.queue.tracks_near(state.fleet, scope)
+        for track in self._tracks:
             self._push_stream(_Stream(track))
 
     def next(self) -> Waiting | None:
@@ -86,6 +90,7 @@ class Order:
         if source is None:
             return None
         self._left_out = True  # unless `go_on` is called
+        self._given += 1
         if source.heads is None:
             return self._state.queue.jobs[source.entry.ids[source.at]]
         _, self._at, key_of_lane, lane = heapq.heappop(source.heads)
@@ -108,6 +113,22 @@ class Order:
         at = self._at if placed else self._at + 1
         if at < len(ids):
             heapq.heappush(cursor.heads, (ids[at], at, key, ids))
+
+    def widen(self, scope: set[int]) -> bool:
+        """Begin anew, with the jobs for these nodes too. False: too much was given already for it to be worth it."""
+        stream = self._last_opened
+        if self._given != 1 or len(self._popped) != 1 or stream is None:
+            return False
+        level, item = self._popped.pop()
+        level.put_back(item)
+        stream.is_over = True
+        self._cursor, self._left_out, self._given, self._last_opened = None, False, 0, None
+        known, self._tracks = self._tracks, self._state.queue.tracks_near(self._state.fleet, scope)
+        self._push_stream(_Stream(stream.track))
+        for track in self._tracks:
+            if track not in known:
+                self._push_stream(_Stream(track))
+        return True
 
     def any_soon(self, most: int, wanted: Callable[[LaneKey], bool]) -> bool:
         """Whether a lane that is wanted is among about the next `most` jobs. The order goes on as if not asked."""
@@ -147,6 +168,9 @@ class Order:
     def _open(self, stream: _Stream) -> _Cursor | None:
         """The jobs of the first user of a track are a source of their own from now on, and are the next ones in order
         where the source is returned; else it is where it belongs."""
+        if stream.is_over:
+            return None
+        self._last_opened = stream
         level, entry = stream.level, stream.entry
         assert level is not None and entry is not None
         is_as_it_was = stream.moment == self._moment

@@ -106,7 +106,13 @@ class Walk:
                 if allocation is not None and not shape.components(self._fleet) <= self._scope:
                     if not self._blocked or self._is_first_outside(waiting):
                         self._scope |= shape.components(self._fleet)
-                        return False
+                        if looked > 1 or not order.widen(self._scope):
+                            return False
+                        self._measure()
+                        usable, only_class, looked = self._usable, None, 0
+                        if len(usable) == 1:
+                            only_class = usable[0]
+                        continue
                     allocation = None
             if coming and (pool := promise(self._state, waiting, self.look.promised.values())) is not None:
                 self.look.promised[job.job_id] = pool.cluster_id
