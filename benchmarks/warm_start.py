@@ -5,8 +5,9 @@
 Each job goes through the whole product (API, scheduler, agent, sandbox) into a pool that an equal job has left. The
 script says the time itself (one machine, one clock): `first line` after `import torch`, `all-reduce` when the first one
 over gloo is done on every rank, two instances with a process each. `torchrun` is the same script started by torch's own
-launcher in fresh processes, in the same run; `no pool` is the first of them on an idle node. The ledger's median spans
-say where the time went. While a start is measured nothing asks the service for anything.
+launcher in fresh processes, in the same run; `no pool` starts on an idle node that has been up for long enough to have
+its preloaded parent. The ledger's median spans say where the time went. While a start is measured nothing asks the
+service for anything.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ def main() -> int:
 
 def measure(stack: Stack, one: str, two: str, starts: int, fresh: int) -> list[Starts]:
     idle = Starts("first line, idle node, no pool")
+    _await_parent(stack, one, 1, {}, keep_alive=0)
     for _ in range(IDLE_STARTS):
         start(stack, one, idle, 1, {}, keep_alive=0)
     kinds = [
@@ -170,12 +172,14 @@ def measure(stack: Stack, one: str, two: str, starts: int, fresh: int) -> list[S
     return [idle, *(rows for rows, *_ in kinds)]
 
 
-def _await_parent(stack: Stack, source: str, count: int, hyperparameters: dict[str, str]) -> None:
+def _await_parent(
+    stack: Stack, source: str, count: int, hyperparameters: dict[str, str], keep_alive: int = KEEP_ALIVE
+) -> None:
     """Until a start was a fork: the parent is started in the background, at a low priority."""
 
     def forked() -> bool:
         seen = Starts("until a parent is there")
-        start(stack, source, seen, count, hyperparameters)
+        start(stack, source, seen, count, hyperparameters, keep_alive)
         return any("forked" in name for name in seen.spans)
 
     wait_until(forked, timeout=300, every=1.0, what="a start is a fork of a preloaded parent")
