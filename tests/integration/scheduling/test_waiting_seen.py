@@ -93,7 +93,7 @@ def test_the_queue_is_shown_in_order_with_reasons_and_starts(api: ApiProcess, jo
 def test_a_warm_pool_ends_for_a_job_that_has_waited_and_says_so(
     start_api: Callable[..., ApiProcess], join: Join
 ) -> None:
-    api = start_api(reclaim_warm_after_seconds=2)
+    api = start_api(reclaim_warm_after_seconds=4)
     agent = join(api, slots=2)
     agent.exits = 0
     for name in ("older", "newer"):
@@ -103,7 +103,6 @@ def test_a_warm_pool_ends_for_a_job_that_has_waited_and_says_so(
     create(api, "waits", **warm(VolumeSizeInGB=50, seconds=0))
     (row,) = queue(api)
     assert row["waitingReason"].startswith("Waiting for capacity: needs 1 × ml.c5.xlarge; 0 free, 2 warm for role ")
-    assert "2 warm for role" in listed(api)["waits"]
     run_until(api, [agent], "waits", "Completed")
     assert pool_of(api, "older")["Status"] == "Terminated"
     assert pool_of(api, "newer")["Status"] == "Available"
