@@ -40,14 +40,25 @@ async def execute(state: AssignmentState) -> None:
     _note_exit(state, record)
 
 
+async def plan_start(state: AssignmentState) -> None:
+    """What this host is going to start, while it may have to wait for others. LaunchRefused."""
+    assert state.network is not None and state.environment is not None
+    if state.network.mode != "host":  # over several machines the others' addresses are not known yet
+        state.plan = await asyncio.to_thread(
+            launch_plan, state.assignment, state.layout, state.environment, state.network, state.context.facts
+        )
+
+
 async def _start(state: AssignmentState) -> InstanceHandle:
     assert state.network is not None and state.environment is not None
-    if state.network.mode == "host":  # over several machines: by now every host's address is known
+    plan = state.plan
+    if state.network.mode == "host":  # by now every host's address is known
         token = state.record.data.credential_token
         state.network = await state.context.networks.join(state.assignment, state.layout, token)
-    plan = await asyncio.to_thread(
-        launch_plan, state.assignment, state.layout, state.environment, state.network, state.context.facts
-    )
+    if plan is None:
+        plan = await asyncio.to_thread(
+            launch_plan, state.assignment, state.layout, state.environment, state.network, state.context.facts
+        )
     for text in plan.notices:
         state._notice(text)
     state.journal.flush()

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from trainshed_worker.agent.execution import execute
+from trainshed_worker.agent.execution import execute, plan_start
 from trainshed_worker.agent.finishing import empty, finish
 from trainshed_worker.agent.preparation import prepare
 from trainshed_worker.agent.state import MAX_RUNTIME, AssignmentState
@@ -89,6 +89,7 @@ class AssignmentRunner:
             running = await asyncio.to_thread(attach, state.layout.instance) is not None
             if not running and not state.stopping:
                 await prepare(state)
+                await plan_start(state)
                 await state.wait_for_start()
             await execute(state)
         except Cancelled:

@@ -17,6 +17,7 @@ from trainshed_worker.contract import DEFAULT_CHECKPOINTS, InstanceLayout
 from trainshed_worker.contract.layout import ML
 from trainshed_worker.data import Cancellation, CheckpointSync, ObjectStore, RoleCache
 from trainshed_worker.environments import PythonEnvironment
+from trainshed_worker.launchers import LaunchPlan
 from trainshed_worker.logs import LogShipper, Source, definitions
 from trainshed_worker.protocol import Action, Assignment, FailureCause
 from trainshed_worker.sandbox import SandboxSpec
@@ -53,6 +54,7 @@ class AssignmentState:
         self.environment: PythonEnvironment | None = None
         self.started_like: tuple[SandboxSpec, Maker] | None = None
         """How its processes were started, for a spare sandbox for the slot's next ones."""
+        self.plan: LaunchPlan | None = None
         self.installing = False
         """The environment is being made, with requirements to be installed."""
         self.journal = Journal(self.layout.instance / "spool", self.assignment.host.name)

@@ -13,6 +13,8 @@ from trainshed_worker.sandbox import SandboxError
 from trainshed_worker.sandbox.handle import InstanceHandle
 
 SAMPLE_SECONDS = 10.0
+FIRST_SECONDS = 1.0
+"""The first sample is not taken while the processes start, whose cores it would use."""
 
 
 async def sample_usage(state: AssignmentState, handle: InstanceHandle) -> None:
@@ -20,6 +22,7 @@ async def sample_usage(state: AssignmentState, handle: InstanceHandle) -> None:
     total = min(state.assignment.memory_bytes or state.context.facts.memory_bytes, state.context.facts.memory_bytes)
     host = state.assignment.host.name
     previous: tuple[float, float] | None = None
+    await asyncio.sleep(FIRST_SECONDS)
     while True:
         try:
             usage = await asyncio.to_thread(handle.usage)
