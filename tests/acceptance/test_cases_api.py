@@ -14,6 +14,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from tests.support.depth import size
 from tests.support.jobs import job_request, log_lines, run_script, upload_source, wait_for_end, wait_for_line
 from tests.support.stack import Stack
 from tests.support.wait import wait_until
@@ -83,7 +84,7 @@ def test_a_token_that_was_tampered_with_is_refused(stack: Stack, bucket: str, jo
 
 def test_a_filter_in_the_future_ends_at_once(stack: Stack, bucket: str, job_name: str):
     client = stack.client("sagemaker")
-    names = queue_jobs(stack, bucket, job_name[-8:], 20)
+    names = queue_jobs(stack, bucket, job_name[-8:], size(20, 1_000))
     start = time.monotonic()
     page = client.list_training_jobs(LastModifiedTimeAfter=datetime.now(UTC) + timedelta(days=1))
     assert time.monotonic() - start < 1
@@ -106,9 +107,21 @@ def test_a_burst_from_fifty_threads_is_accepted(stack: Stack, bucket: str, job_n
         for job in page["TrainingJobSummaries"]
     ]
     assert sorted(listed) == names
+    stop_jobs(stack, names)
+
+
+def test_whoever_reads_everything_is_not_throttled(stack: Stack, bucket: str, job_name: str):
+    """The names page by page, and every job by 16 threads, with botocore's default retries."""
+    prefix = job_name[-8:]
+    names = queue_jobs(stack, bucket, prefix, size(200, 5_000))
+    client = stack.client("sagemaker", config=Config(max_pool_connections=16))
+    pages = client.get_paginator("list_training_jobs").paginate(NameContains=prefix)
+    listed = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
+    assert sorted(listed) == names
     with ThreadPoolExecutor(16) as pool:
         described = list(pool.map(lambda name: client.describe_training_job(TrainingJobName=name), listed))
-    assert {job["TrainingJobStatus"] for job in described} == {"InProgress"}
+    assert [job["TrainingJobName"] for job in described] == listed
+    assert {job["ResponseMetadata"]["RetryAttempts"] for job in described} == {0}
     stop_jobs(stack, names)
 
 

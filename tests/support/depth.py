@@ -11,3 +11,8 @@ _TIMES = 20
 def examples(count: int) -> int:
     """`count` in an ordinary run, more in a deep one."""
     return count * _TIMES if DEEP else count
+
+
+def size(ordinary: int, full: int) -> int:
+    """How many of something: `ordinary` in each run, `full` (as it was reported) in a deep one."""
+    return full if DEEP else ordinary
