@@ -12,7 +12,7 @@ from tests.support.jobs import log_lines, wait_for_end
 from tests.support.parts import parts_of, processes_of, supervisor_of
 from tests.support.stack import TRAINSHED, Stack, plain_environment, run
 from tests.support.ticks import assert_ran_whole, start_ticks
-from tests.support.wait import wait_until
+from tests.support.wait import patient, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -35,7 +35,7 @@ def test_down_ends_the_job_and_the_next_up_says_so(stack: Stack, job_name: str):
 
 
 def test_down_that_keeps_jobs_is_only_an_outage(stack: Stack, job_name: str):
-    start_ticks(stack, job_name, 15)
+    start_ticks(stack, job_name, patient(15))
     said = run(TRAINSHED, "down", "--keep-jobs", "--home", stack.home, env=plain_environment()).stderr
     assert job_name in said and "go on and are taken up by the next" in said
     assert parts_of(stack.home) == {}
@@ -44,7 +44,7 @@ def test_down_that_keeps_jobs_is_only_an_outage(stack: Stack, job_name: str):
 
 
 def test_the_job_outlives_a_killed_supervisor(stack: Stack, job_name: str):
-    start_ticks(stack, job_name, 15)
+    start_ticks(stack, job_name, patient(15))
     os.kill(supervisor_of(stack).pid, signal.SIGKILL)
     wait_until(lambda: parts_of(stack.home) == {}, timeout=30, what="the parts end with their supervisor")
     again = Stack.up(stack.home, settings=SETTINGS)
