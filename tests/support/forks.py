@@ -106,8 +106,11 @@ def end_fork_server() -> None:
 
 def _serve() -> Callable[[], object] | None:
     """Answer requests until their end; in a fork, what it is to run."""
+    from trainshed_service.operations import load_validators
+
     for module in _MODULES.values():
         import_module(module)
+    load_validators()
     gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import yaml
 from botocore.exceptions import BotoCoreError, ClientError
-from rich.console import Console
 from rich.table import Table
 
 from trainshed_service.cli.connection import Connection
 from trainshed_service.cli.errors import CommandError
+from trainshed_service.cli.shown import out
 
 PRIORITY_TAG = "trainshed:priority"
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -26,8 +26,6 @@ TERMINAL = ("Completed", "Failed", "Stopped")
 EXIT_OF_END = {"Completed": 0, "Failed": 2, "Stopped": 3}
 _FOLLOW_SECONDS = 1.0
 _COLOURS = {"Completed": "green", "Failed": "red", "Stopped": "yellow", "Stopping": "yellow", "InProgress": "cyan"}
-
-out = Console(highlight=False)
 
 
 @contextmanager

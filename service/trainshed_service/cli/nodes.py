@@ -6,12 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from trainshed_service.cli.connection import Connection
+from trainshed_service.cli.shown import out
 
-out = Console(highlight=False)
 _COLOURS = {"free": "green", "leased": "cyan", "warm": "blue", "quarantined": "red", "lost": "red"}
 
 

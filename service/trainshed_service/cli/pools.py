@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rich.console import Console
 from rich.table import Table
 
 from trainshed_service.cli.connection import Connection
 from trainshed_service.cli.jobs import explained, read_request
-
-out = Console(highlight=False)
+from trainshed_service.cli.shown import out
 
 
 def list_pools(folder: Path | None, as_json: bool) -> None:

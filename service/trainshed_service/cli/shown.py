@@ -1,4 +1,4 @@
-"""How the commands of sharing print: tables for people, JSON for programs."""
+"""How the commands print: tables for people, JSON for programs."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ def listed(api: ApiProcess, *words: str) -> dict[str, str]:
             role_arn=api.bootstrap.role_arn,
         )
     )
-    done = CliRunner(env={"COLUMNS": "300"}).invoke(
-        app, ["ps", "--home", str(api.home), *words], catch_exceptions=False
-    )
+    done = CliRunner().invoke(app, ["ps", "--home", str(api.home), *words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     heading, *lines = done.stdout.splitlines()
     assert heading.split()[-1] == "WAITS"
