@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 PYTHON3 ?= python3
 # Processes that run tests. More than this machine's cores may be, since most long tests wait for other processes.
 TEST_WORKERS ?= 4
-# The long ones first; a worker that is done takes over from one that is not.
+# A worker that is done takes over from one that is not; tests/support/spreading.py gives each some of the long ones.
 TEST_RUN = $(PYTHON) -m pytest -n $(TEST_WORKERS) --dist worksteal tests/chaos tests/acceptance tests/browser tests/integration tests/unit
 
 help:

@@ -19,6 +19,7 @@ import pytest
 from tests.support.depth import examples
 from tests.support.forks import end_fork_server
 from tests.support.leftovers import leftovers
+from tests.support.spreading import spread
 from tests.support.tools import DEBIAN_PACKAGES, find_tool
 
 _PATIENCE = 10.0
@@ -41,6 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     folder.chmod(0o711)  # jobs with a user of their own pass through
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
     config.stash[_RUN_FOLDER] = folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = spread(items, lambda item: item.nodeid, workers)
 
 
 @pytest.hookimpl(trylast=True)
