@@ -54,7 +54,6 @@ class ScriptedService:
     """Clusters that are warm pools."""
     slots: dict[str, SlotReport] = field(default_factory=dict)
     reports: dict[str, AssignmentReport] = field(default_factory=dict)
-    history: list[tuple[str, Phase]] = field(default_factory=list)
     lines: dict[tuple[str, str], list[LogLine]] = field(default_factory=dict)
     """By (attempt, source)."""
     received_at: dict[tuple[str, str, int], float] = field(default_factory=dict)
@@ -146,8 +145,6 @@ class ScriptedService:
             known = self.reports.get(report.id)
             if known is None or report.revision >= known.revision:
                 self.reports[report.id] = report
-                if known is None or known.phase != report.phase:
-                    self.history.append((report.id, report.phase))
         if self.steer:
             self._steer()
         self.changed.notify_all()
