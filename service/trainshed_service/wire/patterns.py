@@ -72,7 +72,7 @@ def _members(name: str) -> str:
 
 @cache
 def _category_runs() -> list[tuple[str, int, int]]:
-    """(general category, first, last) of every run of characters that share one. A tenth of a second, once."""
+    """(general category, first, last) of every run of characters that share one; all of them are looked at once."""
     runs: list[tuple[str, int, int]] = []
     start = 0
     for category, run in groupby(map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))):
