@@ -19,6 +19,7 @@ import pytest
 from tests.support.depth import examples
 from tests.support.forks import end_fork_server
 from tests.support.leftovers import leftovers
+from tests.support.ranks import end_rank_parent
 from tests.support.spreading import spread
 from tests.support.tools import DEBIAN_PACKAGES, find_tool
 
@@ -53,6 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """After the workers' end. What is left is a fault of a test, or of ours, even where all passed."""
     end_fork_server()
+    end_rank_parent()
     config = session.config
     folder = config.stash.get(_RUN_FOLDER, None)
     if folder is None:
