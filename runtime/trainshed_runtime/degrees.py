@@ -10,7 +10,7 @@ _PROPOSED = 4
 
 
 class InvalidDegree(ValueError):
-    """The degree does not divide the world; `str` says so and names degrees that do. `proposals` are these, ascending."""
+    """The degree does not divide the world; `str` says so and names some that do: `proposals`, ascending."""
 
     def __init__(self, message: str, proposals: tuple[int, ...]) -> None:
         super().__init__(message)
