@@ -1,0 +1,158 @@
+"""The connections of one rank to the others of its group, for messages between two of them.
+
+Invariants: a message goes from the sender's tensor into the receiver's without a copy of ours; messages of one lane
+between two ranks arrive in the order they were sent in; after a failure every later call raises it again, since what
+the others still wait for is unknown. One thread at a time uses a `Links`.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch._C._distributed_c10d import ProcessGroupGloo
+from torch.distributed import PrefixStore, Store
+
+from trainshed_runtime.topology import Topology
+
+_SPARE_BYTES = 64 << 20  # of scratch that a Links keeps for its next call
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where a rank stands in its group: `nodes` rows of `local` ranks, read row by row; it is (`node`, `place`)."""
+
+    nodes: int
+    local: int
+    node: int
+    place: int
+
+    def at(self, node: int, place: int) -> int:
+        """The group's rank there."""
+        return node * self.local + place
+
+    @property
+    def size(self) -> int:
+        return self.nodes * self.local
+
+    @property
+    def me(self) -> int:
+        return self.at(self.node, self.place)
+
+    def other_nodes(self) -> list[int]:
+        """From the next one on, round: so that no two nodes send to the same one first."""
+        return [(self.node + step) % self.nodes for step in range(1, self.nodes)]
+
+    def other_places(self) -> list[int]:
+        """As `other_nodes`, inside the node."""
+        return [(self.place + step) % self.local for step in range(1, self.local)]
+
+
+def grid_of(topology: Topology | None, ranks: Sequence[int], rank: int) -> Grid | None:
+    """The grid that the world's `ranks` form as a group, seen by the group's rank `rank`.
+
+    A group on one node is one row, one rank a node one column. None where nodes hold different numbers of its ranks.
+    """
+    size = len(ranks)
+    if topology is None or not topology.spans_nodes(ranks):
+        return Grid(1, size, 0, rank)
+    if len({topology.node_of(other) for other in ranks}) == size:
+        return Grid(size, 1, rank, 0)
+    rows = topology.grid(ranks)
+    if rows is None:
+        return None
+    return Grid(len(rows), len(rows[0]), rank // len(rows[0]), rank % len(rows[0]))
+
+
+class Lost(RuntimeError):
+    """A rank did not take part in a collective in time, or its connection broke; the text names it."""
+
+
+class Transfer:
+    """A message under way; `wait` returns when its tensor may be used again (sent) or read (received)."""
+
+    __slots__ = ("_links", "_peer", "_receives", "_work", "tensor")
+
+    def __init__(self, links: "Links", work: object, tensor: torch.Tensor, peer: int, receives: bool) -> None:
+        self._links, self._work, self.tensor, self._peer, self._receives = links, work, tensor, peer, receives
+
+    def wait(self) -> torch.Tensor:
+        """The tensor; raises Lost."""
+        if self._work is not None:
+            try:
+                self._work.wait()  # type: ignore[attr-defined]
+            except RuntimeError as error:
+                raise self._links.failed(self._peer, self._receives, error) from error
+            self._work = None
+        return self.tensor
+
+
+class Links:
+    """Connections of `rank` to the `size - 1` other ranks of a group, made by all of them together through a store."""
+
+    def __init__(
+        self, store: Store, name: str, ranks: Sequence[int], rank: int, topology: Topology | None, timeout: timedelta
+    ) -> None:
+        """`ranks` are the group's ranks in the world, in the group's order; `rank` is this one's place among them."""
+        self.ranks = tuple(ranks)
+        self.size = len(self.ranks)
+        self.rank = rank
+        self.topology = topology
+        self.grid = grid_of(topology, self.ranks, rank)
+        self.timeout = timeout
+        self.failure: Lost | None = None
+        self.calls = 0
+        self._free: dict[int, list[torch.Tensor]] = defaultdict(list)
+        self._free_bytes = 0
+        self.backend: ProcessGroupGloo | None = None
+        if self.size > 1:
+            self.backend = ProcessGroupGloo(PrefixStore(name, store), rank, self.size, timeout)
+
+    def send(self, tensor: torch.Tensor, peer: int, lane: int) -> Transfer:
+        """Starts to send a contiguous tensor to the group's rank `peer`."""
+        return Transfer(self, self._ready().send([tensor], peer, lane), tensor, peer, False)
+
+    def receive(self, tensor: torch.Tensor, peer: int, lane: int) -> Transfer:
+        """Starts to receive into a contiguous tensor from the group's rank `peer`."""
+        return Transfer(self, self._ready().recv([tensor], peer, lane), tensor, peer, True)
+
+    def take(self, like: torch.Tensor) -> torch.Tensor:
+        """A scratch tensor of the shape and type; give it back by `give` when no transfer uses it."""
+        wanted = like.numel() * like.element_size()
+        if self._free[wanted]:
+            self._free_bytes -= wanted
+            spare = self._free[wanted].pop()
+        else:
+            spare = torch.empty(wanted, dtype=torch.uint8)
+        return spare.view(like.dtype)
+
+    def give(self, tensor: torch.Tensor) -> None:
+        """Takes a scratch tensor back."""
+        spare = tensor.view(torch.uint8)
+        if self._free_bytes + spare.numel() <= _SPARE_BYTES:
+            self._free_bytes += spare.numel()
+            self._free[spare.numel()].append(spare)
+
+    def failed(self, peer: int, receives: bool, error: Exception) -> Lost:
+        """What to raise where a transfer failed; the links are of no use from then on."""
+        what = "came from" if receives else "was taken by"
+        self.failure = Lost(
+            f"rank {self.ranks[self.rank]}: in collective {self.calls} of the group of ranks {list(self.ranks)} "
+            f"nothing {what} rank {self.ranks[peer]} (time limit {self.timeout.total_seconds():g} s): {error}"
+        )
+        return self.failure
+
+    def close(self) -> None:
+        """Ends the connections; transfers that still wait fail. The others see it as the end of this rank."""
+        backend, self.backend = self.backend, None
+        if backend is not None:
+            backend.abort()
+        if self.failure is None:
+            self.failure = Lost(f"the connections of the group of ranks {list(self.ranks)} are closed")
+
+    def _ready(self) -> ProcessGroupGloo:
+        if self.failure is not None:
+            raise self.failure
+        assert self.backend is not None, "a group of one rank sends nothing"
+        return self.backend
