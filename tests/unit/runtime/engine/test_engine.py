@@ -1,0 +1,82 @@
+"""The engine's training equals training in one process, whatever the degree, the accumulation and the model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.depth import DEEP, examples
+from tests.support.ranks import run_ranks
+
+pytest.importorskip("torch", reason="the runtime extra is not installed")
+
+from tests.unit.runtime.engine.training import Case
+
+_TRAINING = "tests.unit.runtime.engine.training"
+_CLOSE = 1e-10
+
+
+def _check(world: int, cases: list[Case]) -> None:
+    for worst in zip(*run_ranks(world, f"{_TRAINING}:compare", cases, ranks_per_node=2 - world % 2), strict=True):
+        assert max(worst) < _CLOSE, dict(zip(cases, worst, strict=False))
+
+
+def test_two_replicas_of_two_over_an_accumulation_with_all_kinds_of_parameters() -> None:
+    plain = Case(degree=2, accumulation=2, clip=0.1, tied=True, conditional=True)
+    _check(4, [plain, Case(degree=2, accumulation=3, frozen=True, twice=True, optimizer="sgd", clip=0.5, live=0)])
+
+
+def test_uneven_shards_and_few_live_parameters_in_small_buckets() -> None:
+    _check(3, [Case(degree=3, hidden=10, accumulation=2, live=2500, bucket=300, clip=0.2)])
+
+
+def test_degree_one_is_plain_data_parallelism() -> None:
+    _check(2, [Case(degree=1, accumulation=2, conditional=True, persistence=50, steps=2)])
+
+
+@st.composite
+def _worlds(draw: st.DrawFn) -> tuple[int, list[Case]]:
+    world = draw(st.integers(1, 8 if DEEP else 4))
+    degrees = [degree for degree in range(1, world + 1) if world % degree == 0]
+    cases = st.builds(
+        Case,
+        degree=st.sampled_from(degrees),
+        accumulation=st.integers(1, 3),
+        steps=st.just(2),
+        hidden=st.sampled_from([6, 7, 12]),
+        layers=st.integers(1, 3),
+        clip=st.sampled_from([0.0, 0.05, 1.0]),
+        optimizer=st.sampled_from(["sgd", "adamw"]),
+        tied=st.booleans(),
+        frozen=st.booleans(),
+        twice=st.booleans(),
+        conditional=st.booleans(),
+        live=st.sampled_from([0, 1500, 1 << 30]),
+        persistence=st.sampled_from([0, 100]),
+        bucket=st.sampled_from([1, 200, 1 << 29]),
+        overlap=st.booleans(),
+    )
+    return world, draw(st.lists(cases, min_size=1, max_size=1))
+
+
+@settings(max_examples=examples(3))
+@given(_worlds())
+def test_any_training_equals_the_one_process(drawn: tuple[int, list[Case]]) -> None:
+    _check(*drawn)
+
+
+def test_a_rerun_gives_the_same_bits_on_all_ranks() -> None:
+    case = Case(degree=2, accumulation=2, clip=0.1, steps=2)
+    found = [print_ for _ in range(2) for print_ in run_ranks(4, f"{_TRAINING}:fingerprint", case)]
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("what", ["step_early", "zero_in_the_middle", "evaluate_between"])
+def test_what_is_done_between_micro_steps_is_right(what: str) -> None:
+    assert max(run_ranks(2, f"{_TRAINING}:{what}", Case(degree=1, conditional=True))) < _CLOSE
+
+
+def test_clipping_in_the_middle_of_an_accumulation_is_refused() -> None:
+    for said in run_ranks(2, f"{_TRAINING}:ask_in_the_middle", Case(degree=1)):
+        assert "1 of 2 backward passes are done" in said
