@@ -111,11 +111,21 @@ class Links:
 
     def send(self, tensor: torch.Tensor, peer: int, lane: int) -> Transfer:
         """Starts to send a contiguous tensor to the group's rank `peer`."""
-        return Transfer(self, self._ready().send([tensor], peer, lane), tensor, peer, False)
+        backend = self._ready()
+        try:
+            work = backend.send([tensor], peer, lane)
+        except RuntimeError as error:
+            raise self.failed(peer, False, error) from error
+        return Transfer(self, work, tensor, peer, False)
 
     def receive(self, tensor: torch.Tensor, peer: int, lane: int) -> Transfer:
         """Starts to receive into a contiguous tensor from the group's rank `peer`."""
-        return Transfer(self, self._ready().recv([tensor], peer, lane), tensor, peer, True)
+        backend = self._ready()
+        try:
+            work = backend.recv([tensor], peer, lane)
+        except RuntimeError as error:
+            raise self.failed(peer, True, error) from error
+        return Transfer(self, work, tensor, peer, True)
 
     def take(self, like: torch.Tensor) -> torch.Tensor:
         """A scratch tensor of the shape and type; give it back by `give` when no transfer uses it."""
@@ -136,6 +146,8 @@ class Links:
 
     def failed(self, peer: int, receives: bool, error: Exception) -> Lost:
         """What to raise where a transfer failed; the links are of no use from then on."""
+        if self.failure is not None:
+            return self.failure  # the first one tells the cause
         what = "came from" if receives else "was taken by"
         self.failure = Lost(
             f"rank {self.ranks[self.rank]}: in collective {self.calls} of the group of ranks {list(self.ranks)} "

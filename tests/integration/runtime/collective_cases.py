@@ -54,7 +54,7 @@ def cases(world: int, seed: int, count: int) -> Iterator[Case]:
             op = ReduceOp.SUM
         if dtype is torch.bool:
             op = ReduceOp.MAX
-        top = chance.choice([0, 1, 7, 100, 5_000, 150_000])
+        top = chance.choice([0, 1, 7, 100, 5_000, 40_000])
         even = chance.random() < 0.5
         sizes = (chance.randint(0, top),) * world if even else tuple(chance.randint(0, top) for _ in range(world))
         yield Case(seed * 10_000 + number, dtype, op, sizes)
