@@ -25,6 +25,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from trainshed_runtime.engine.config import EngineConfig
 from trainshed_runtime.engine.fsdp2 import Unit, in_backward, local, wrap
 from trainshed_runtime.engine.live import choose_kept
+from trainshed_runtime.engine.local_step import LocalStep
 from trainshed_runtime.engine.norm import global_norm, multiply, scale_to
 from trainshed_runtime.engine.sync import ReplicaSync
 from trainshed_runtime.engine.wrap import choose_units
@@ -49,7 +50,7 @@ class Engine:
         self._held_back = 0
         self._boundary = False
         self._queued = False
-        self._plain_names: list[str] = []
+        self._steps: list[LocalStep] = []
         self.units = self._wrap(blocks)
         self.sharded = [parameter for unit in self.units for parameter in unit.parameters]
         self._sync = ReplicaSync(
@@ -210,8 +211,9 @@ class Engine:
         return norm
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make `optimizer.step()` in the middle of an accumulation right: it ends the accumulation first."""
+        """Make `optimizer.step()` in the middle of an accumulation right (it ends it first), and every step cheap."""
         optimizer.register_step_pre_hook(lambda *_: self.synchronize())
+        self._steps.append(LocalStep(optimizer))
 
     def _world_norm(self, norm: float) -> float:
         """Replicas hold equal gradients, so that they agree; a fault of one machine must not let them part."""

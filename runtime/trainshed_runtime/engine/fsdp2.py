@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
 
 class Unit:
@@ -72,3 +73,11 @@ def in_backward() -> bool:
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a DTensor, or the tensor itself; shares memory."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def like(parameter: torch.Tensor, shard: torch.Tensor) -> DTensor:
+    """A DTensor laid out as `parameter` whose part on this rank is `shard` itself."""
+    assert isinstance(parameter, DTensor)
+    meta = TensorMeta(parameter.shape, parameter.stride(), shard.dtype)
+    spec = DTensorSpec(parameter.device_mesh, parameter.placements, tensor_meta=meta)
+    return DTensor(shard, spec, requires_grad=False)

@@ -32,7 +32,7 @@ def test_uneven_shards_and_few_live_parameters_in_small_buckets() -> None:
 
 
 def test_degree_one_is_plain_data_parallelism() -> None:
-    _check(2, [Case(degree=1, accumulation=2, conditional=True, persistence=50, steps=2)])
+    _check(2, [Case(degree=1, accumulation=2, conditional=True, persistence=50, steps=2, attached=False)])
 
 
 @st.composite

@@ -36,6 +36,7 @@ class Case:
     persistence: int = 0
     bucket: int = 1 << 29
     overlap: bool = True
+    attached: bool = True
 
 
 class Block(nn.Module):
@@ -120,6 +121,8 @@ def train(case: Case) -> dict[str, Any]:
     """Losses, gradient norms, the first boundary's gradients and the last weights."""
     engine = make_engine(case)
     optimizer = make_optimizer(case, engine.module.parameters())
+    if case.attached:
+        engine.attach(optimizer)
     rank = dist.get_rank()
     losses, norms, first = [], [], {}
     for step in range(case.steps):
