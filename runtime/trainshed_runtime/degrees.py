@@ -53,7 +53,9 @@ def check_degree(degree: object, world_size: int, ranks_per_node: int | None = N
     `world`: how the world came about, for the sentence (`2 instances of 8 processes`).
     """
     ranks = f"{world_size} rank{'s' if world_size != 1 else ''}"
-    described = f"{world} are {ranks}" if world else f"the world has {ranks}"
+    described = (
+        f"{world} {'makes' if world.startswith('1 ') else 'make'} {ranks}" if world else f"the world has {ranks}"
+    )
     if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
         proposals = nearest_degrees(world_size, ranks_per_node or world_size, ranks_per_node)
         raise InvalidDegree(

@@ -1,4 +1,5 @@
-"""Imports go one way: service → the worker's protocol; worker → nothing of the service; runtime → torch alone.
+"""Imports go one way: service → the worker's protocol and the runtime's planner, which needs no torch; worker → nothing
+of the service; runtime → torch alone.
 
 Read from the source, so that an import inside a function counts as well.
 """
@@ -20,6 +21,7 @@ SOURCES = {
     "runtime": (ROOT / "runtime",),
 }
 OURS = ("trainshed_service", "trainshed_migrations", "trainshed_worker", "trainshed_runtime", "smdistributed")
+SHARED = ("trainshed_worker.protocol", "trainshed_runtime.planner", "trainshed_runtime.degrees")
 # `trainshed doctor` tries on this machine what the sandbox would do, and looks at what a node keeps; it runs no job.
 DOCTOR = "service/trainshed_service/cli/doctor.py"
 EXCEPTIONS = {
@@ -47,11 +49,11 @@ def is_of(module: str, *packages: str) -> bool:
     return any(module == package or module.startswith(package + ".") for package in packages)
 
 
-def test_the_service_knows_of_the_worker_only_the_protocol() -> None:
+def test_the_service_knows_of_the_others_only_the_protocol_and_the_planner() -> None:
     outside = ("trainshed_worker", "trainshed_runtime", "smdistributed", "torch")
     used = {(file, module) for file, module in imports("service") if is_of(module, *outside)}
     assert any(is_of(module, "trainshed_worker.protocol") for _, module in used)
-    strange = {(file, module) for file, module in used if not is_of(module, "trainshed_worker.protocol")}
+    strange = {(file, module) for file, module in used if not is_of(module, *SHARED)}
     allowed = {pair for pair in strange if any(pair[0] == file and is_of(pair[1], name) for file, name in EXCEPTIONS)}
     assert strange - allowed == set()
     needed = {(file, name) for file, name in EXCEPTIONS for pair in allowed if pair[0] == file and is_of(pair[1], name)}

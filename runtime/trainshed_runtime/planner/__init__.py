@@ -4,7 +4,7 @@ Pure arithmetic over published figures; imports neither torch nor numpy, so the 
 """
 
 from trainshed_runtime.planner.plan import Choice, Cluster, Plan, make_plan, rule_of_thumb
-from trainshed_runtime.planner.request import InstanceFacts, PlanError, Request, answer, parse_request
+from trainshed_runtime.planner.request import InstanceFacts, PlanError, Request, answer, from_text, parse_request
 
 __all__ = [
     "Choice",
@@ -14,6 +14,7 @@ __all__ = [
     "PlanError",
     "Request",
     "answer",
+    "from_text",
     "make_plan",
     "parse_request",
     "rule_of_thumb",

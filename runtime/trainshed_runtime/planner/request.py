@@ -60,6 +60,7 @@ class Request:
 
 MEMBERS = tuple(field.name for field in fields(Request))
 _NEEDED = ("params", "instance")
+_FLAGS = ("offload", "flash")
 _COUNTS = (
     "count",
     "processes",
@@ -89,7 +90,7 @@ def parse_request(content: Mapping[str, Any]) -> Request:
         _check_count(name, given.get(name, 1))
     _check_choice("precision", given.get("precision", "bf16"), ("bf16", "fp16", "fp32"))
     _check_choice("optimizer", given.get("optimizer", "adam"), tuple(OPTIMIZERS))
-    for name in ("offload", "flash"):
+    for name in _FLAGS:
         if not isinstance(given.get(name, False), bool):
             raise PlanError(f"{name} is true or false, not {given[name]!r}")
     if not isinstance(given["instance"], str):
@@ -98,6 +99,25 @@ def parse_request(content: Mapping[str, Any]) -> Request:
     if isinstance(used, bool) or not isinstance(used, (int, float)) or not 0 < used <= 1:
         raise PlanError(f"utilisation is a share of the peak rate above 0, at most 1, not {used!r}")
     return Request(**given)
+
+
+def from_text(content: Mapping[str, str]) -> Request:
+    """A request whose members all came as text, as query parameters do. PlanError."""
+    parsed: dict[str, Any] = {}
+    for name, text in content.items():
+        if name in _COUNTS:
+            if not (text.isascii() and text.isdecimal()):
+                raise PlanError(f"{name} is a whole number, not {text[:100]!r}")
+            parsed[name] = int(text[:20])
+        elif name in _FLAGS:
+            if text not in ("true", "false"):
+                raise PlanError(f"{name} is true or false, not {text[:100]!r}")
+            parsed[name] = text == "true"
+        elif name == "utilisation":
+            parsed[name] = _read(name, text, float)
+        else:
+            parsed[name] = text
+    return parse_request(parsed)
 
 
 def answer(request: Request, facts: InstanceFacts | None = None) -> Plan:

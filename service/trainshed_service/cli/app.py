@@ -10,6 +10,7 @@ import typer
 from trainshed_service.cli import sharing
 from trainshed_service.cli.notify import notify
 from trainshed_service.cli.options import HomeOption, JsonOption
+from trainshed_service.cli.plan import plan
 
 app = typer.Typer(
     name="trainshed",
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 for _name, _commands in {**sharing.GROUPS, "notify": notify}.items():
     app.add_typer(_commands, name=_name)
+app.command()(plan)
 
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Main port; 0: a free one is chosen.")]
 NodesOption = Annotated[

@@ -15,6 +15,7 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from trainshed_service.providers import known_type, load_types
 from trainshed_service.sagemaker import rules, support
+from trainshed_service.sagemaker.distribution import check_degree_of
 from trainshed_service.wire import constraints
 from trainshed_service.wire.errors import validation_error
 from trainshed_service.wire.models import operation_model
@@ -45,6 +46,7 @@ def accept(operation: str, request: Mapping[str, Any], unknown: Sequence[str], *
         rules.check_create(request)
         support.refuse_unsupported(request)
         _instance_type(request)
+        check_degree_of(request)
         found += support.notices(request)
     elif operation == "AddTags":
         rules.check_tags(request["Tags"])

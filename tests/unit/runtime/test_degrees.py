@@ -50,7 +50,7 @@ def test_the_sentences() -> None:
         check_degree(12, 16, 8, "2 instances of 8 processes")
     assert str(refused.value) == (
         "sharded_data_parallel_degree 12 does not divide the number of ranks: "
-        "2 instances of 8 processes are 16 ranks; use 4, 8 or 16."
+        "2 instances of 8 processes make 16 ranks; use 4, 8 or 16."
     )
     with pytest.raises(InvalidDegree, match="32 is more than there are ranks: the world has 4 ranks; use 1, 2 or 4"):
         check_degree(32, 4)
