@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from trainshed_runtime.engine.fsdp2 import local
+from trainshed_runtime.engine.fsdp2 import local, zeros_like
 
 _SMALL = 1 << 18  # elements below which a bucket is joined to its neighbour
 
@@ -37,7 +37,7 @@ class Bucket:
         """Begin to average. Absent gradients count as zeros and are made so."""
         for parameter in self.parameters:
             if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = zeros_like(parameter)
         gradients = [local(parameter.grad) for parameter in self.parameters if parameter.grad is not None]
         flat = one_buffer(gradients)
         if flat is None:

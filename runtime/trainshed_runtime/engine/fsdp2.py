@@ -81,3 +81,9 @@ def like(parameter: torch.Tensor, shard: torch.Tensor) -> DTensor:
     meta = TensorMeta(parameter.shape, parameter.stride(), shard.dtype)
     spec = DTensorSpec(parameter.device_mesh, parameter.placements, tensor_meta=meta)
     return DTensor(shard, spec, requires_grad=False)
+
+
+def zeros_like(parameter: torch.Tensor) -> torch.Tensor:
+    """Zeros laid out as the parameter."""
+    zeros = torch.zeros_like(local(parameter))
+    return like(parameter, zeros) if isinstance(parameter, DTensor) else zeros

@@ -7,6 +7,7 @@ Optimizers that look at whole tensors (norms, factored moments) step on DTensors
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from typing import Any
 
@@ -16,12 +17,9 @@ from torch.distributed.tensor import DTensor
 
 from trainshed_runtime.engine.fsdp2 import like, local
 
-_ELEMENTWISE = tuple(
-    kind.step
-    for kind in (
-        *(optim.SGD, optim.Adam, optim.AdamW, optim.NAdam, optim.RAdam, optim.Adamax),
-        *(optim.Adagrad, optim.Adadelta, optim.RMSprop, optim.Rprop, optim.ASGD),
-    )
+_ELEMENTWISE = (
+    *(optim.SGD, optim.Adam, optim.AdamW, optim.NAdam, optim.RAdam, optim.Adamax),
+    *(optim.Adagrad, optim.Adadelta, optim.RMSprop, optim.Rprop, optim.ASGD),
 )
 
 
@@ -32,7 +30,7 @@ class LocalStep:
         self._parts: dict[int, nn.Parameter] = {}
         self._wrapped: dict[tuple[int, str], DTensor] = {}
         self._inside: list[list[nn.Parameter]] | None = None
-        self.possible = any(type(optimizer).step is step for step in _ELEMENTWISE)
+        self.possible = any(_steps_as(optimizer, kind) for kind in _ELEMENTWISE)
         if self.possible:
             optimizer.register_step_pre_hook(self._before)
             optimizer.register_step_post_hook(self._after)
@@ -40,8 +38,8 @@ class LocalStep:
     def _before(self, optimizer: optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._inside is not None:  # the step before has raised
             self._after(optimizer, (), {})
-        if any(argument is not None for argument in (*args, *kwargs.values())):
-            return
+        if any(argument is not None and argument is not optimizer for argument in (*args, *kwargs.values())):
+            return  # a closure
         self._inside = [group["params"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["params"] = [self._part(parameter) for parameter in group["params"]]
@@ -94,3 +92,8 @@ class LocalStep:
             wrapped = like(parameter, value)
             self._wrapped[id(parameter), name] = wrapped
         return wrapped
+
+
+def _steps_as(optimizer: optim.Optimizer, kind: type[optim.Optimizer]) -> bool:
+    """Whether it is of this kind and steps as it does. Torch wraps the method when a first one is made."""
+    return isinstance(optimizer, kind) and inspect.unwrap(type(optimizer).step) is inspect.unwrap(kind.step)
