@@ -1,1 +1,1 @@
-"""Import names of SageMaker's distributed libraries. This version has none of them; each says so and what works."""
+"""Import names of SageMaker's distributed libraries; thin over `trainshed_runtime`."""

@@ -1,7 +1,3 @@
-"""smdistributed.dataparallel is not part of this version: importing it fails with a sentence that says what works."""
+"""SageMaker's distributed data parallel library, as scripts import it; the work is in `trainshed_runtime.smddp`."""
 
-raise ImportError(
-    "smdistributed.dataparallel is not part of this version of Trainshed. Jobs with that distribution run plain "
-    "torch DistributedDataParallel: drop this import and call torch.distributed.init_process_group('gloo') (or 'nccl', "
-    "which stand-in instances map to gloo); RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are set."
-)
+__version__ = "2.0.0"

@@ -61,7 +61,7 @@ class Communicator:
         prefix = f"trainshed/collectives/{name}/{_made[name]}"
         ranks = dist.get_process_group_ranks(group)
         limit = timeout or _DEFAULT_TIMEOUT
-        return cls(Links(group.get_group_store(), prefix, ranks, group.rank(), topology, limit), flat)
+        return cls(Links.connect(group.get_group_store(), prefix, ranks, group.rank(), topology, limit), flat)
 
     @property
     def hierarchical(self) -> bool:
@@ -86,31 +86,23 @@ class Communicator:
         """tensor = that of the group's rank `root`."""
         self._runner.run(lambda: self._broadcast(tensor, root))
 
-    def run(self, call: Callable[[], Any]) -> Any:
-        """Any other use of the connections, in its turn."""
-        return self._runner.run(call)
-
-    def start(self, call: Callable[[], Any], result: Any = None) -> Work:
-        """Runs a call of this object's methods without `_runner`, later and in turn; see `all_gather_async`."""
-        return self._runner.submit(call, lambda _: result)[0]
-
     def all_gather_async(self, outputs: torch.Tensor | Sequence[torch.Tensor], source: torch.Tensor) -> Work:
         """`all_gather` that returns at once."""
-        return self.start(lambda: self._all_gather(outputs, source), outputs)
+        return self._start(lambda: self._all_gather(outputs, source), outputs)
 
     def reduce_scatter_async(
         self, output: torch.Tensor, inputs: torch.Tensor | Sequence[torch.Tensor], op: Any = ReduceOp.SUM
     ) -> Work:
         """`reduce_scatter` that returns at once."""
-        return self.start(lambda: self._reduce_scatter(output, inputs, op), output)
+        return self._start(lambda: self._reduce_scatter(output, inputs, op), output)
 
     def all_reduce_async(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> Work:
         """`all_reduce` that returns at once."""
-        return self.start(lambda: self._all_reduce(tensor, op), tensor)
+        return self._start(lambda: self._all_reduce(tensor, op), tensor)
 
     def broadcast_async(self, tensor: torch.Tensor, root: int) -> Work:
         """`broadcast` that returns at once."""
-        return self.start(lambda: self._broadcast(tensor, root), tensor)
+        return self._start(lambda: self._broadcast(tensor, root), tensor)
 
     def close(self) -> None:
         """Ends the connections and the thread. Collectives under way fail."""
@@ -121,6 +113,11 @@ class Communicator:
         else:
             self.links.close()
             self._runner.close()
+
+    def _start(self, call: Callable[[], None], tensors: torch.Tensor | Sequence[torch.Tensor]) -> Work:
+        """The handle's future has a list of tensors, as that of torch's own backends."""
+        result = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        return self._runner.submit(call, lambda _: result)[0]
 
     def _all_gather(self, outputs: torch.Tensor | Sequence[torch.Tensor], source: torch.Tensor) -> None:
         links = self._begin()

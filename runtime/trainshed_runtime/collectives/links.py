@@ -89,12 +89,21 @@ class Transfer:
 
 
 class Links:
-    """Connections of `rank` to the `size - 1` other ranks of a group, made by all of them together through a store."""
+    """Connections of `rank` to the `size - 1` other ranks of a group."""
 
     def __init__(
-        self, store: Store, name: str, ranks: Sequence[int], rank: int, topology: Topology | None, timeout: timedelta
+        self,
+        backend: ProcessGroupGloo | None,
+        ranks: Sequence[int],
+        rank: int,
+        topology: Topology | None,
+        timeout: timedelta,
+        first_lane: int = 0,
     ) -> None:
-        """`ranks` are the group's ranks in the world, in the group's order; `rank` is this one's place among them."""
+        """`ranks` are the group's ranks in the world, in the group's order; `rank` is this one's place among them.
+
+        `backend` is None for a group of one. Its tags from `first_lane` on must be used by nobody else.
+        """
         self.ranks = tuple(ranks)
         self.size = len(self.ranks)
         self.rank = rank
@@ -105,15 +114,24 @@ class Links:
         self.calls = 0
         self._free: dict[int, list[torch.Tensor]] = defaultdict(list)
         self._free_bytes = 0
-        self.backend: ProcessGroupGloo | None = None
-        if self.size > 1:
-            self.backend = ProcessGroupGloo(PrefixStore(name, store), rank, self.size, timeout)
+        self.backend = backend
+        self._first_lane = first_lane
+
+    @classmethod
+    def connect(
+        cls, store: Store, name: str, ranks: Sequence[int], rank: int, topology: Topology | None, timeout: timedelta
+    ) -> "Links":
+        """Links over connections of their own, under a name in the store that the group uses for nothing else."""
+        backend = None
+        if len(ranks) > 1:
+            backend = ProcessGroupGloo(PrefixStore(name, store), rank, len(ranks), timeout)
+        return cls(backend, ranks, rank, topology, timeout)
 
     def send(self, tensor: torch.Tensor, peer: int, lane: int) -> Transfer:
         """Starts to send a contiguous tensor to the group's rank `peer`."""
         backend = self._ready()
         try:
-            work = backend.send([tensor], peer, lane)
+            work = backend.send([tensor], peer, self._first_lane + lane)
         except RuntimeError as error:
             raise self.failed(peer, False, error) from error
         return Transfer(self, work, tensor, peer, False)
@@ -122,7 +140,7 @@ class Links:
         """Starts to receive into a contiguous tensor from the group's rank `peer`."""
         backend = self._ready()
         try:
-            work = backend.recv([tensor], peer, lane)
+            work = backend.recv([tensor], peer, self._first_lane + lane)
         except RuntimeError as error:
             raise self.failed(peer, True, error) from error
         return Transfer(self, work, tensor, peer, True)

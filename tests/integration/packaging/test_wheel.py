@@ -77,10 +77,10 @@ import importlib, pathlib, pkgutil
 for package in {PACKAGES!r}:
     root = importlib.import_module(package)
     assert pathlib.Path(root.__file__).is_relative_to({str(installed.site)!r}), root.__file__
-    if package == "smdistributed":
-        continue  # says that a library is not there
-    for module in pkgutil.walk_packages(root.__path__, package + "."):
-        if not any(part in module.name for part in ("__main__", "standin", "trainshed_migrations.env")):
+    def refused(name):
+        assert name == "smdistributed.modelparallel", name  # says that the library is not there
+    for module in pkgutil.walk_packages(root.__path__, package + ".", refused):
+        if not any(part in module.name for part in ("__main__", "standin", "migrations.env", "modelparallel")):
             importlib.import_module(module.name)
 print("all loaded")
 """

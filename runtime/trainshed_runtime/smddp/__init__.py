@@ -1,0 +1,1 @@
+"""The process-group backend `smddp`: importing `trainshed_runtime.smddp.registration` makes torch know it."""
