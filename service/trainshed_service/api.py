@@ -159,6 +159,11 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def preload() -> None:
+    """What takes long and is the same in every process of this kind."""
+    load_validators()
+
+
 def main() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     settings = Settings()  # type: ignore[call-arg]  # from TRAINSHED_* variables

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.support.agent_protocol import TOKEN
+from tests.support.forks import ForkedProcess, fork
 from tests.support.wait import patient
 
 
@@ -23,20 +24,12 @@ class AgentProcess:
         self.log = home.parent / "agent.log"
         token = home.parent / "token"
         token.write_text(TOKEN)
-        self._base = [sys.executable, "-m", "trainshed_worker.agent", "--home", str(home)]
-        self._arguments = ["--server", server, "--token-file", str(token), "--slots", str(slots), *options]
-        self.process: subprocess.Popen[bytes] | None = None
+        self._arguments = ["--home", str(home), "--server", server, "--token-file", str(token)]
+        self._arguments += ["--slots", str(slots), *options]
+        self.process: ForkedProcess | None = None
 
     def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self._base, *self._arguments],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=dict(os.environ),
-                umask=0o077,  # as `trainshed up` starts it
-            )
+        self.process = fork("trainshed_worker.agent.__main__", os.environ, self.log, self._arguments)
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""

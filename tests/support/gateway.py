@@ -57,7 +57,10 @@ class GatewayUnderTest:
         store = {name.removeprefix("TRAINSHED_"): value for name, value in self.store.environment().items()}
         own = {"home": self.home, "gateway_port": self.port, "account_id": ACCOUNT, "region": REGION}
         self.process = start_process(
-            "trainshed_service.s3", {**own, **store, **self.settings}, self.log_path, f"{self.endpoint}/-/health"
+            "trainshed_service.s3.__main__",
+            {**own, **store, **self.settings},
+            self.log_path,
+            f"{self.endpoint}/-/health",
         )
 
     def kill(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.forks import ForkedProcess
+from tests.support.forks import ForkedProcess, fork
 from tests.support.wait import wait_until
 
 # Plain HTTP, so no certificates, which take long to load; never through a proxy.
@@ -23,7 +23,7 @@ def plain_environment() -> dict[str, str]:
 def start_process(module: str, settings: Mapping[str, object], log: Path, url: str) -> ForkedProcess:
     """Run a module's `main`; `settings` become TRAINSHED_* variables. Returns when GET `url` answers 200."""
     variables = {f"TRAINSHED_{name.upper()}": str(value) for name, value in settings.items()}
-    process = ForkedProcess(module, plain_environment() | variables, log)
+    process = fork(module, plain_environment() | variables, log)
 
     def answers() -> bool:
         if process.poll() is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import subprocess
 
 import psutil
+
+from trainshed_service.embedded.forked import ForkedProcess
 
 
 def answers(port: int, path: str = "/healthz", timeout: float = 2.0) -> bool:
@@ -20,7 +21,7 @@ def answers(port: int, path: str = "/healthz", timeout: float = 2.0) -> bool:
         connection.close()
 
 
-def listens(process: subprocess.Popen[bytes] | None, port: int) -> bool:
+def listens(process: ForkedProcess | None, port: int) -> bool:
     """Whether this very process has the port."""
     if process is None:
         return False

@@ -1,14 +1,11 @@
 """One supervised process: started, watched, started again with back-off, ended; its output rotated.
 
-Invariants: a part dies with its supervisor, however that ends (PR_SET_PDEATHSIG: parts are started from the
-supervisor's main thread only, since the kernel ties them to the thread). Its pid file names it for as long as it lives.
-Nothing here blocks: the supervisor's loop calls `poll`.
+Invariants: a part dies with its supervisor, however that ends (the fork server sees to it). Its pid file names it for
+as long as it lives. Nothing here blocks but for the start of a fork server: the supervisor's loop calls `poll`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -19,43 +16,35 @@ from pathlib import Path
 from time import monotonic
 
 from trainshed_service.embedded import pids
+from trainshed_service.embedded.forked import ForkedProcess, ForkServer, ForkServerEnded
 from trainshed_service.embedded.home import Home
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG = 1
 _FIRST_DELAY, _LONGEST_DELAY, _STEADY = 0.1, 10.0, 30.0
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 @dataclass
 class Part:
-    """`command` and `environment` are whole; `grace`: seconds between SIGTERM and SIGKILL."""
+    """`command`: a module and its arguments. `environment` is whole. `grace`: seconds between SIGTERM and SIGKILL."""
 
     name: str
     home: Home
+    forks: ForkServer
     command: Sequence[str]
     environment: Mapping[str, str]
     grace: float = 15.0
     report: Callable[[str], None] = print
-    process: subprocess.Popen[bytes] | None = None
+    process: ForkedProcess | None = None
     _delay: float = _FIRST_DELAY
     _started: float = 0.0
     _due: float | None = field(default=None)
 
     def start(self) -> None:
+        """Raises ForkServerEnded."""
         rotate(self.home.log_path(self.name))
-        with self.home.log_path(self.name).open("ab") as output:
-            self.process = subprocess.Popen(
-                list(self.command),
-                env=dict(self.environment),
-                cwd=self.home.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                umask=0o077,
-                preexec_fn=_die_with_supervisor,
-            )
+        module, *arguments = self.command
+        log = self.home.log_path(self.name)
+        self.process = self.forks.fork(module, arguments, self.environment, log=log, folder=self.home.folder)
         self._started = monotonic()
         self._due = None
         pids.note(self.home.pid_path(self.name), self.process.pid)
@@ -77,17 +66,22 @@ class Part:
             self.report(f"{self.name} ended ({describe_exit(code)}); starting it again in {self._delay:.1f} s")
             self._due = now + self._delay
             self._delay = min(self._delay * 2, _LONGEST_DELAY)
-        if now >= self._due:
+        if now < self._due:
+            return self._due - now
+        try:
             self.start()
-            return None
-        return self._due - now
+        except ForkServerEnded as error:
+            self.report(f"{self.name} cannot be started: {error}; trying again in {self._delay:.1f} s")
+            self._due = now + self._delay
+            self._delay = min(self._delay * 2, _LONGEST_DELAY)
+            return self._due - now
+        return None
 
     def stop(self) -> None:
         """End it and return when it is gone; safe to call twice."""
         process = self.process
         if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+            process.terminate()
             try:
                 process.wait(self.grace)
             except subprocess.TimeoutExpired:
@@ -124,12 +118,3 @@ def tail(path: Path, lines: int = 20) -> str:
             return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:
         return "(no log)"
-
-
-def _die_with_supervisor() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1 and _SUPERVISOR != 1:  # it ended between the fork and the line above
-        os._exit(1)
-
-
-_SUPERVISOR = os.getpid()

@@ -1,4 +1,7 @@
-"""Which processes make up an installation on one machine: their commands, variables and order. Pure."""
+"""Which processes make up an installation on one machine: their commands, variables and order. Pure.
+
+A command is a module whose `main` the process runs, and arguments.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,14 @@ from trainshed_service.embedded.home import Home, HomeConfig
 # In the order of their start; they are ended in the reverse order, so that the agent goes before what it talks to.
 SERVICE_PARTS = ("gateway", "ingest", "api")
 PARTS = ("agent", "api", "ingest", "gateway", "store")  # in the order of their end
-_MODULES = {"gateway": "trainshed_service.s3", "ingest": "trainshed_service.logs", "api": "trainshed_service.api"}
+_AGENT = "trainshed_worker.agent.__main__"
+_MODULES = {
+    "gateway": "trainshed_service.s3.__main__",
+    "ingest": "trainshed_service.logs.__main__",
+    "api": "trainshed_service.api",
+}
+SERVICE_MODULES = tuple(_MODULES.values())
+MODULES = (*SERVICE_MODULES, _AGENT)
 PORT_OF = {"gateway": "gateway", "ingest": "ingest", "api": "main"}
 # Would change what our own processes load, or whom they talk to, or make each of them compile its sources anew.
 _DROPPED = ("AWS_", "TRAINSHED_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE", "LD_PRELOAD")
@@ -71,11 +81,11 @@ def agent_environment() -> dict[str, str]:
 
 
 def service_command(part: str) -> list[str]:
-    return [sys.executable, "-m", _MODULES[part]]
+    return [_MODULES[part]]
 
 
 def agent_command(home: Home, config: HomeConfig) -> list[str]:
-    command = [sys.executable, "-m", "trainshed_worker.agent", "--home", str(home.folder)]
+    command = [_AGENT, "--home", str(home.folder)]
     command += ["--server", config.main_url, "--token-file", str(home.enrollment_path)]
     command += ["--slots", str(config.nodes)]
     for name in config.instance_types:

@@ -27,6 +27,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainshed_service.embedded import health, pids, plan
 from trainshed_service.embedded.aws_client import aws_client
 from trainshed_service.embedded.bootstrap import bootstrap
+from trainshed_service.embedded.forked import ForkServer, ForkServerEnded
 from trainshed_service.embedded.home import Home, HomeConfig, UpError
 from trainshed_service.embedded.parts import Part, describe_exit, tail
 from trainshed_service.embedded.plan import PARTS
@@ -67,6 +68,8 @@ class Supervisor:
         self._main_port = main_port
         self._with_agent = with_agent
         self._store = EmbeddedStore(home.folder, die_with_thread=True)
+        modules = plan.MODULES if with_agent and config.nodes else plan.SERVICE_MODULES
+        self._forks = ForkServer(modules, environment=plan.base_environment(), log=home.log_path("fork-server"))
         self._parts: list[Part] = []
         self._claims = PortClaims()
         self._asked_to_end = False
@@ -82,7 +85,10 @@ class Supervisor:
             pids.note(self._home.pid_path("supervisor"), os.getpid())
             try:
                 self._end_leftovers()
-                self._start()
+                try:
+                    self._start()
+                except ForkServerEnded as error:
+                    raise UpError(f"{error}:\n{tail(self._home.log_path('fork-server'))}") from error
                 if not self._asked_to_end:
                     log.info("ready at %s", self._config.main_url)
                     on_ready(self._config)
@@ -102,6 +108,7 @@ class Supervisor:
             self._home.pid_path(name).unlink(missing_ok=True)
 
     def _start(self) -> None:
+        self._forks.begin()
         self._config = bootstrap(self._home, self._config)
         log.info("starting the object store")
         try:
@@ -128,6 +135,7 @@ class Supervisor:
             agent = Part(
                 "agent",
                 self._home,
+                self._forks,
                 plan.agent_command(self._home, self._config),
                 plan.agent_environment(),
                 grace=30.0,
@@ -149,7 +157,7 @@ class Supervisor:
     def _service_parts(self) -> list[Part]:
         environment = plan.service_environment(self._home, self._config, self._store.environment())
         return [
-            Part(name, self._home, plan.service_command(name), environment, report=log.warning)
+            Part(name, self._home, self._forks, plan.service_command(name), environment, report=log.warning)
             for name in plan.SERVICE_PARTS
         ]
 
@@ -222,6 +230,7 @@ class Supervisor:
                 by_name[name].stop()
         if not self._keep_jobs and self._home.node.is_dir():
             sweep(self._home)
+        self._forks.end()
         self._store.stop()
         self._claims.close()
         log.info("all parts have ended")

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.stack import REPOSITORY
 from tests.support.wait import wait_until
 from trainshed_service.embedded import parts as module
 from trainshed_service.embedded import pids
+from trainshed_service.embedded.forked import ForkServer
 from trainshed_service.embedded.home import Home
 from trainshed_service.embedded.parts import Part, describe_exit, rotate, tail
 
+RUNS = "tests.support.given_code"
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    server = ForkServer([RUNS])
+    yield server
+    server.end()
+
 
 @pytest.fixture
-def make_part(tmp_path: Path) -> Iterator[Callable[..., Part]]:
+def make_part(tmp_path: Path, forks: ForkServer) -> Iterator[Callable[..., Part]]:
     home = Home(tmp_path / "home")
     home.prepare()
     made: list[Part] = []
 
     def make(code: str, **options: object) -> Part:
-        part = Part("thing", home, [sys.executable, "-c", code], {"PATH": os.environ["PATH"]}, **options)  # type: ignore[arg-type]
+        part = Part("thing", home, forks, [RUNS, code], {"PATH": os.environ["PATH"]}, **options)  # type: ignore[arg-type]
         made.append(part)
         return part
 
@@ -87,12 +99,15 @@ def test_one_that_dies_is_started_again_after_growing_delays(
 def test_it_dies_with_its_supervisor(tmp_path: Path):
     script = (
         "import sys, os\nfrom pathlib import Path\nfrom trainshed_service.embedded.home import Home\n"
+        "from trainshed_service.embedded.forked import ForkServer\n"
         "from trainshed_service.embedded.parts import Part\n"
         "home = Home(Path(sys.argv[1])); home.prepare()\n"
-        "part = Part('thing', home, [sys.executable, '-c', 'import signal; signal.pause()'], dict(os.environ))\n"
+        f"command = [{RUNS!r}, 'import signal; signal.pause()']\n"
+        "part = Part('thing', home, ForkServer(command[:1]), command, dict(os.environ))\n"
         "part.start(); os.kill(os.getpid(), 9)\n"
     )
-    assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", script, str(tmp_path)) == -signal.SIGKILL
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=REPOSITORY, check=False)
+    assert ended.returncode == -signal.SIGKILL
     path = Home(tmp_path).pid_path("thing")
     assert path.exists()
     wait_until(lambda: pids.living(path) is None, timeout=10)
