@@ -1,7 +1,7 @@
-"""smdistributed.modelparallel is not part of this version: importing it fails with a sentence that says what works."""
+"""SageMaker's model parallel library as scripts know it: sharded data parallelism, by `trainshed_runtime.engine`.
 
-raise ImportError(
-    "smdistributed.modelparallel is not part of this version of Trainshed. Jobs with that distribution run plain torch "
-    "scripts: use torch's DistributedDataParallel or FSDP over torch.distributed.init_process_group('gloo'); RANK, "
-    "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are set."
-)
+What needs more than one tensor-parallel or pipeline-parallel rank is refused by `smp.init`.
+"""
+
+__version__ = "1.15.0"
+"""The version of the API that this follows; scripts compare it."""
