@@ -165,3 +165,8 @@ def save_per_node(case: Case, root: str) -> list[str]:
     checkpointer.save(own, "local", extra={"next": 0})
     dist.barrier()
     return sorted(entry.name for entry in Path(own).iterdir())
+
+
+def several(names: list[str], options: dict[str, Any], root: str) -> list[Any]:
+    """Several of the functions above, one after the other, in the same ranks."""
+    return [globals()[name](options, f"{root}/{name}") for name in names]

@@ -35,7 +35,7 @@ def test_curves_go_on_under_another_degree_and_world(
     case: dict[str, Any] = {"degree": degree, "hidden": 10, "tied": True, "optimizer": optimizer}
     root = str(tmp_path / "check points")
     (unbroken, *_) = run_ranks(world, f"{_CASES}:save_in_the_middle", case, root, after, 3, wait)
-    others = [(2, 2), (4, 4)] if not DEEP else [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]
+    others = [(2, 2)] if not DEEP else [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]
     for ranks, other in others:
         resumed = run_ranks(ranks, f"{_CASES}:resume", {**case, "degree": other}, root, 3)
         assert all(each == _CLOSE(unbroken[after:], rel=1e-10) for each in resumed)
@@ -45,44 +45,37 @@ def test_curves_go_on_under_another_degree_and_world(
 def test_a_rank_that_is_killed_while_saving_spoils_nothing(tmp_path: Path, point: str) -> None:
     root = str(tmp_path)
     case = {"degree": 2}
-    outcomes = try_ranks(4, f"{_CASES}:die_while_saving", case, root, point, 3, grace=30, collective_timeout=20)
-    assert outcomes[3].signal == 9
+    outcomes = try_ranks(2, f"{_CASES}:die_while_saving", case, root, point, 1, grace=30, collective_timeout=20)
+    assert outcomes[1].signal == 9
     newest = (tmp_path / "newest").read_text()
     durable = point in ("named", "newest")
     assert newest == ("second_sharded" if durable else "good_sharded")
     if not durable:
-        assert all("a rank is gone" in str(outcome.value) for outcome in outcomes[:3]), outcomes
-    run_ranks(2, f"{_CASES}:resume", {"degree": 2}, root, 1)
+        assert all("a rank is gone" in str(outcome.value) for outcome in outcomes[:1]), outcomes
+    run_ranks(1, f"{_CASES}:resume", {"degree": 1}, root, 1)
 
 
-def test_a_rank_that_cannot_write_fails_the_save_on_every_rank(tmp_path: Path) -> None:
-    told = run_ranks(2, f"{_CASES}:fail_while_saving", {"degree": 2}, str(tmp_path))
-    for failed, newest in told:
+def test_failures_refusals_and_pruning(tmp_path: Path) -> None:
+    names = ["fail_while_saving", "refuse", "keep_two"]
+    for failures, refusals, kept in run_ranks(2, f"{_CASES}:several", names, {"degree": 2}, str(tmp_path)):
+        failed, newest = failures
         assert "was not saved, cannot write its part: rank 0: " in failed
         assert "OSError: [Errno 27] File too large on rank 1" in failed
         assert newest == "first_sharded"
-    assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")], "the next save swept it"
-
-
-def test_what_cannot_be_loaded_or_saved_is_refused_in_words(tmp_path: Path) -> None:
-    for nothing, absent, tag, shape, names, accumulation in run_ranks(
-        2, f"{_CASES}:refuse", {"degree": 2}, str(tmp_path)
-    ):
+        nothing, absent, tag, shape, modules, accumulation = refusals
         assert "has no file 'newest'" in nothing
         assert "b_sharded is not there" in absent
         assert "a file without '/'" in tag
         assert "holds embedding.weight as (19, 12), the module as (19, 13)" in shape
-        assert "lacks blocks.2." in names
+        assert "lacks blocks.2." in modules
         assert "save after optimizer.step()" in accumulation
-
-
-def test_old_checkpoints_are_pruned_and_one_can_be_saved_again(tmp_path: Path) -> None:
-    for found in run_ranks(2, f"{_CASES}:keep_two", {"degree": 2}, str(tmp_path)):
-        assert found == ["newest", "step2_sharded", "step3_sharded"]
+        assert kept == ["newest", "step2_sharded", "step3_sharded"], "a tag that is saved again replaces its folder"
+    left = [entry for entry in (tmp_path / "fail_while_saving").iterdir() if entry.name.startswith(".")]
+    assert not left, "the save after a failed one sweeps what that left"
 
 
 def test_nodes_without_a_shared_filesystem(tmp_path: Path) -> None:
-    listed = run_ranks(4, f"{_CASES}:save_per_node", {"degree": 2}, str(tmp_path), ranks_per_node=2)
+    listed = run_ranks(2, f"{_CASES}:save_per_node", {"degree": 2}, str(tmp_path), ranks_per_node=1)
     assert all(each == ["local_sharded", "newest"] for each in listed)
     written = [{file.name for file in (tmp_path / node / "local_sharded").iterdir()} for node in "01"]
     assert not written[0] & written[1], (
