@@ -22,6 +22,7 @@ from torch import nn
 from torch.autograd import Variable
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
+from trainshed_runtime.engine.comms import connect
 from trainshed_runtime.engine.config import EngineConfig
 from trainshed_runtime.engine.fsdp2 import Unit, in_backward, local, wrap
 from trainshed_runtime.engine.live import choose_kept
@@ -57,7 +58,13 @@ class Engine:
             self.units, self.plain, mesh, self.config.reduce_bucket_size, overlap=self.config.overlap
         )
         choose_kept(self.units, self.config)
+        self._communicators = connect(self.units, mesh, self.config)
         self._attach_hooks()
+
+    def close(self) -> None:
+        """End the connections of the engine's own; the module cannot run any more. At the process's end it is done."""
+        for communicator in self._communicators:
+            communicator.close()
 
     def _wrap(self, blocks: Sequence[type[nn.Module]]) -> list[Unit]:
         config, mesh = self.config, self.mesh

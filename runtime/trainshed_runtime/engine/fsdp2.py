@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
@@ -48,6 +49,16 @@ class Unit:
 
     def keep_after_backward(self, kept: bool) -> None:
         self.module.set_reshard_after_backward(not kept, recurse=False)
+
+    def communicate(self, gather: AllGather, scatter: ReduceScatter) -> None:
+        """Use these collectives from now on."""
+        self.module.set_custom_all_gather(gather)
+        self.module.set_custom_reduce_scatter(scatter)
+
+    def gather_in_background(self) -> None:
+        """Gathers return at once and are waited for when the parameters are used."""
+        for group in self.module._get_fsdp_state()._fsdp_param_groups:
+            group.unshard_async_op = True
 
     def give_back(self) -> None:
         """Free the gathered parameters, where they are gathered. They must not be in use."""

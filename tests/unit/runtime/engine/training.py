@@ -139,7 +139,9 @@ def train(case: Case) -> dict[str, Any]:
             first = {name: None if p.grad is None else full(p.grad).clone() for name, p in named}
         optimizer.step()
         optimizer.zero_grad()
-    return {"losses": losses, "norms": norms, "gradients": first, "weights": state_of(engine)}
+    found = {"losses": losses, "norms": norms, "gradients": first, "weights": state_of(engine)}
+    engine.close()
+    return found
 
 
 def train_alone(case: Case, world: int) -> dict[str, Any]:
