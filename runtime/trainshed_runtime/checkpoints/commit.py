@@ -42,9 +42,9 @@ class Commit:
 
     def begin(self) -> None:
         """The folder is there, on every rank's filesystem."""
-        self._together("cannot make the folder", self._probe)
-        self._leads = self._together("cannot look at the folder", self._is_leader)
-        self._together("cannot make the folder", self._make_folder)
+        self.together("cannot make the folder", self._probe)
+        self._leads = self.together("cannot look at the folder", self._is_leader)
+        self.together("cannot make the folder", self._make_folder)
 
     def _make_folder(self) -> None:
         self._probe_file(self._rank).unlink(missing_ok=True)
@@ -59,13 +59,13 @@ class Commit:
             write(self.folder)
             reached("written")
 
-        self._together("cannot write its part", part)
+        self.together("cannot write its part", part)
 
     def finish(self, also: Callable[[], None] | None = None) -> None:
         """Give the folder its name, then make it the newest. `also` runs on leaders at last (pruning)."""
-        self._together("cannot finish the folder", self._name_folder)
+        self.together("cannot finish the folder", self._name_folder)
         reached("named")
-        self._together("cannot make it the newest", self._point)
+        self.together("cannot make it the newest", self._point)
         reached("newest")
         if also is not None and self._leads:
             also()
@@ -89,7 +89,7 @@ class Commit:
         seen = [entry.name for entry in os.scandir(self.root) if entry.name.startswith(f".probe-{self._nonce}-")]
         return min(int(name.rsplit("-", 1)[1]) for name in seen) == self._rank
 
-    def _together(self, what: str, action: Callable[[], Any]) -> Any:
+    def together(self, what: str, action: Callable[[], Any]) -> Any:
         """Run it here, and raise on every rank where it failed on one."""
         value, error = None, None
         try:
