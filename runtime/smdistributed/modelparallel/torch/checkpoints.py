@@ -75,7 +75,7 @@ def save_checkpoint(
     """Save model, optimizer and `user_content`; a collective call. CheckpointFailed where a rank could not write.
 
     Partial: the folder `{tag}_partial`, of which the newest `num_kept_partial_checkpoints` stay. Full: the files
-    `{tag}` and `user_content_{tag}`. `translate_if_full` changes nothing: weights keep the names of the script's module.
+    `{tag}` and `user_content_{tag}`. `translate_if_full` changes nothing: weights keep the names of the script's.
     """
     state = current()
     model = model or state.model

@@ -57,8 +57,10 @@ def materialized(module: nn.Module, mesh: MicsMesh) -> Iterator[Callable[[Engine
     if all(parameter.device.type != "meta" for parameter in module.parameters()):
         yield lambda engine: None
         return
-    from trainshed_runtime.engine.deferred import plan_of
+    from trainshed_runtime.engine.deferred import is_recording, plan_of
 
+    if is_recording():
+        raise RuntimeError("leave model_creation (or delay_param_initialization) before making the DistributedModel")
     plan = plan_of(module)
     yield lambda engine: plan.fill(module, mesh.device)
 

@@ -47,7 +47,9 @@ def train(
     smp.init(config)
     torch.manual_seed(3)
     with smp.model_creation(dtype=options.get("dtype")):
-        model = smp.DistributedModel(Net(), backward_passes_per_step=passes)
+        net = Net()
+    assert next(net.parameters()).is_meta == bool(config.get("delayed_parameter_initialization"))
+    model = smp.DistributedModel(net, backward_passes_per_step=passes)
     if options.get("checkpointing"):
         smp.set_activation_checkpointing(model.get_module().layers, strategy=options["checkpointing"])
     optimizer = smp.DistributedOptimizer(
