@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm test-preload clean
+.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime test-preload clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -20,6 +20,7 @@ help:
 	@echo "make test-tuning   search with Syne Tune's SageMaker backend over warm pools (some minutes)"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway, latency under an upload, the scheduler"
+	@echo "make bench-runtime  sharded training and collectives over limited links (root; about an hour)"
 	@echo "make lock      write down the versions that are installed now"
 
 install:
@@ -70,6 +71,10 @@ bench-api bench-gateway bench-scheduler: bench-%: install
 
 bench-latency: install
 	$(PYTHON) -m benchmarks.bench_latency_under_upload $(BENCH_ARGS)
+
+# Sharded training and collectives over limited links; root, iproute2, a quiet machine and about an hour.
+bench-runtime: install
+	$(PYTHON) -m benchmarks.runtime $(BENCH_ARGS)
 
 bench-warm: install
 	$(PYTHON) -m benchmarks.warm_start $(BENCH_ARGS)
