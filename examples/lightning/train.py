@@ -33,25 +33,30 @@ class Line(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         if self.trainer.is_global_zero:
             error = abs(self.layer.weight.item() - SLOPE) + abs(self.layer.bias.item() - OFFSET)
-            print(f"epoch={self.current_epoch} world_size={self.trainer.world_size} error={error:.4f};", flush=True)
+            backend = torch.distributed.get_backend() if torch.distributed.is_initialized() else "none"
+            world = f"world_size={self.trainer.world_size} backend={backend}"
+            print(f"epoch={self.current_epoch} {world} error={error:.4f};", flush=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=self.learning_rate)
 
 
-def strategy() -> DDPStrategy | str:
+def strategy(backend: str) -> DDPStrategy | str:
     if "RANK" not in os.environ:
         return "auto"
     environment = LightningEnvironment()
     environment.world_size = lambda: int(os.environ["WORLD_SIZE"])
     environment.global_rank = lambda: int(os.environ["RANK"])
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if backend == "smddp":
+        import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401  (makes torch know the backend)
     return DDPStrategy(cluster_environment=environment, process_group_backend=backend)
 
 
 def main() -> None:
+    usual = "nccl" if torch.cuda.is_available() else "gloo"
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--backend", choices=("gloo", "nccl", "smddp"), default=usual)
     parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--model-dir", type=Path, default=os.environ.get("SM_MODEL_DIR", "model"))
     options = parser.parse_args()
@@ -64,7 +69,7 @@ def main() -> None:
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=local,
         num_nodes=int(os.environ.get("WORLD_SIZE", "1")) // local,
-        strategy=strategy(),
+        strategy=strategy(options.backend),
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -87,16 +87,23 @@ def test_fit_without_distribution(stack: Stack, client_python, source: Path, tmp
     assert seen["metrics"] == ["loss"]
 
 
-def test_lightning_with_requirements(stack: Stack, client_python):
+@pytest.mark.parametrize(
+    ("distribution", "backend"),
+    [
+        pytest.param({"pytorchddp": {"enabled": True}}, "gloo", id="pytorchddp"),
+        pytest.param({"smdistributed": {"dataparallel": {"enabled": True}}}, "smddp", id="smddp"),
+    ],
+)
+def test_lightning_with_requirements(stack: Stack, client_python, distribution: dict, backend: str):
     seen, output = fit(
         stack,
         client_python,
         *("--source-dir", str(REPOSITORY / "examples" / "lightning"), "--entry-point", "train.py"),
-        *("--distribution", json.dumps({"pytorchddp": {"enabled": True}})),
+        *("--distribution", json.dumps(distribution), "--hyperparameters", json.dumps({"backend": backend})),
         *("--framework", "2.0.1", "--python", "py310", "--instance-type", "ml.p4d.24xlarge"),
     )
-    assert "Successfully installed lightning-" in output
-    errors = [float(error) for error in re.findall(r"epoch=\d+ world_size=4 error=([0-9.]+);", output)]
+    found = re.findall(rf"epoch=\d+ world_size=4 backend={backend} error=([0-9.]+);", output)
+    errors = [float(error) for error in found]
     assert len(errors) == 5 and errors[-1] < 0.2 < 1.0 < errors[0], output[-6000:]
     assert seen["model_files"] == ["model.pt"]
 
