@@ -1,0 +1,1 @@
+"""Telemetry and the watchdog."""
