@@ -91,11 +91,11 @@ def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def save(model: GPT, folder: Path) -> None:
+def save(state_dict: dict[str, Tensor], config: Config, folder: Path) -> None:
     """Writes model.pt (state dict) and config.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), folder / "model.pt")
-    (folder / "config.json").write_text(json.dumps(asdict(model.config), indent=2) + "\n")
+    torch.save(state_dict, folder / "model.pt")
+    (folder / "config.json").write_text(json.dumps(asdict(config), indent=2) + "\n")
 
 
 def load(folder: Path) -> GPT:

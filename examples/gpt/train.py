@@ -1,7 +1,8 @@
-"""Trains the byte-level GPT: an ordinary SageMaker script, for one process or many (DistributedDataParallel).
+"""Trains the byte-level GPT with sharded data parallelism: a SageMaker script of `smdistributed.modelparallel`.
 
-It reads `train*` and `val*` files from the channel `train` and leaves model.pt and config.json in SM_MODEL_DIR. Started
-by torchrun, pytorchddp or mpi it finds RANK, WORLD_SIZE and MASTER_ADDR; started alone it trains in one process.
+It reads `train*` and `val*` files from the channel `train` and leaves model.pt and config.json in SM_MODEL_DIR. How
+many processes share the model's states, and the rest of smp's settings, come from the job's `mp_parameters`. Started
+by torchrun, mpi or alone it trains as well: then every process has the states whole.
 """
 
 import argparse
@@ -14,8 +15,9 @@ import torch
 import torch.distributed as dist
 from data import batch, read_channel
 from model import GPT, Config, loss_of, save
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
+
+import smdistributed.modelparallel.torch as smp
 
 
 def arguments() -> argparse.Namespace:
@@ -35,7 +37,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--train", type=Path, default=os.environ.get("SM_CHANNEL_TRAIN", "data"))
     parser.add_argument("--model-dir", type=Path, default=os.environ.get("SM_MODEL_DIR", "model"))
     parser.add_argument("--checkpoint-dir", type=Path, default="/opt/ml/checkpoints")
-    return parser.parse_args()
+    return parser.parse_known_args()[0]  # smp's settings are on the command line, too, as --mp_parameters
+
+
+@smp.step
+def train_microbatches(model: smp.DistributedModel, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Runs once per microbatch; smp moves the batch to the device."""
+    loss = loss_of(model(inputs), targets)
+    model.backward(loss)
+    return loss
 
 
 class Training:
@@ -43,25 +53,17 @@ class Training:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self.device = self._device()
+        self.config = Config(options.context, options.width, options.depth, options.heads)
         torch.manual_seed(options.seed)
-        self.gpt = GPT(Config(options.context, options.width, options.depth, options.heads)).to(self.device)
-        self.model: nn.Module = self.gpt
-        if self.world > 1:
-            self.model = DistributedDataParallel(self.gpt)
-        self.optimizer = torch.optim.AdamW(self.gpt.parameters(), lr=options.learning_rate, betas=(0.9, 0.95))
+        with smp.model_creation():
+            gpt = GPT(self.config)
+        self.parameters = sum(parameter.numel() for parameter in gpt.parameters())
+        self.model = smp.DistributedModel(gpt)
+        adam = torch.optim.AdamW(self.model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95))
+        self.optimizer = smp.DistributedOptimizer(adam)
         self.text = read_channel(options.train, "train")
-        self.generator = torch.Generator().manual_seed(options.seed * 10_007 + self.rank)
+        self.generator = torch.Generator().manual_seed(options.seed * 10_007 + smp.rank())
         self.step = 0
-
-    def _device(self) -> torch.device:
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-        return device
 
     def learning_rate(self) -> float:
         """Linear warm-up, then a cosine down to a tenth."""
@@ -76,37 +78,35 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         inputs, targets = batch(self.text, self.options.batch_size, self.options.context, self.generator)
-        loss = loss_of(self.model(inputs.to(self.device)), targets.to(self.device))
+        loss = train_microbatches(self.model, inputs, targets).reduce_mean()
+        self.optimizer.step()  # clips the gradients, too
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.gpt.parameters(), 1.0)
-        self.optimizer.step()
         self.step += 1
-        return loss.detach()
+        return loss
 
     def mean(self, value: Tensor) -> float:
         """The mean of a number over all processes."""
-        if self.world > 1:
-            dist.all_reduce(value)
-        return float(value) / self.world
+        dist.all_reduce(value, group=smp.get_dp_process_group())
+        return float(value) / smp.dp_size()
 
     def run(self) -> None:
         options = self.options
         started, seen, recent = time.monotonic(), 0, []
         while self.step < options.steps:
             recent.append(self.train_step())
-            seen += options.batch_size * options.context * self.world
+            seen += options.batch_size * options.context * smp.dp_size()
             if self.step == 1 or self.step % options.log_every == 0 or self.step == options.steps:
-                mean, seconds = self.mean(torch.stack(recent).mean()), time.monotonic() - started
+                losses = torch.stack(recent)
+                mean, seconds = self.mean(losses.mean()), time.monotonic() - started
                 recent.clear()
-                if self.rank == 0:
+                if smp.rank() == 0:
                     print(
                         f"step={self.step}/{options.steps} progress={100 * self.step // options.steps}% "
                         f"loss={mean:.4f}; tokens/s={seen / seconds:.0f}; seconds={seconds:.1f}",
                         flush=True,
                     )
                 # all processes must leave the loop at the same step, so they ask for the slowest one's time
-                if self.mean(torch.tensor(float(seconds > options.max_seconds), device=self.device)) > 0:
+                if self.mean(losses.new_tensor(float(seconds > options.max_seconds))) > 0:
                     break
             if options.checkpoint_every and self.step % options.checkpoint_every == 0:
                 self.save_checkpoint()
@@ -115,60 +115,62 @@ class Training:
     def validate(self, batches: int = 8) -> float:
         """Mean loss over the same held-out windows in every process."""
         text, generator = read_channel(self.options.train, "val"), torch.Generator().manual_seed(1)
-        self.gpt.eval()
+        self.model.eval()
+        device = next(self.model.parameters()).device
         total = 0.0
         for _ in range(batches):
             inputs, targets = batch(text, 16, self.options.context, generator)
-            total += float(loss_of(self.gpt(inputs.to(self.device)), targets.to(self.device)))
-        self.gpt.train()
+            total += float(loss_of(self.model(inputs.to(device)), targets.to(device)))
+        self.model.train()
         return total / batches
 
     def save_checkpoint(self) -> None:
-        """Rank 0 writes the state whole or not at all; where there is no checkpoint folder, none is kept."""
+        """The whole state, written whole or not at all; where there is no checkpoint folder, none is kept.
+
+        All processes gather the states together, rank 0 writes them.
+        """
         folder = self.options.checkpoint_dir
-        if self.rank != 0 or not folder.is_dir():
+        if not all(smp.allgather(folder.is_dir())):
             return
-        partial = folder / ".checkpoint.partial"
-        state = {"step": self.step, "model": self.gpt.state_dict(), "optimizer": self.optimizer.state_dict()}
-        torch.save(state, partial)
-        partial.replace(folder / "checkpoint.pt")
+        state = {"step": self.step, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        if smp.rank() == 0:
+            partial = folder / ".checkpoint.partial"
+            torch.save(state, partial)
+            partial.replace(folder / "checkpoint.pt")
 
     def restore_checkpoint(self) -> None:
-        """Goes on where a former attempt of the job stopped."""
+        """Goes on where a former attempt of the job stopped, under whatever degree that was."""
         file = self.options.checkpoint_dir / "checkpoint.pt"
-        if not file.is_file():
+        if not all(smp.allgather(file.is_file())):
             return
-        state = torch.load(file, map_location=self.device, weights_only=True)
-        self.gpt.load_state_dict(state["model"])
+        state = torch.load(file, map_location="cpu", weights_only=True)
+        self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = state["step"]
         # another stretch of the random sequence than the one that was already trained on
-        self.generator.manual_seed(self.options.seed * 10_007 + self.rank + 1_000_003 * self.step)
-        print(f"rank {self.rank} goes on at step {self.step}", flush=True)
+        self.generator.manual_seed(self.options.seed * 10_007 + smp.rank() + 1_000_003 * self.step)
+        print(f"rank {smp.rank()} goes on at step {self.step}", flush=True)
 
 
 def main() -> None:
     options = arguments()
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world > 1:
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    smp.init()
     training = Training(options)
     training.restore_checkpoint()
-    if training.rank == 0:
-        parameters = sum(p.numel() for p in training.gpt.parameters())
+    if smp.rank() == 0:
         hosts = os.environ.get("SM_HOSTS", "one host")
         print(
-            f"{parameters:,} parameters, {len(training.text):,} bytes of text, {world} processes on {hosts}, "
-            f"{torch.get_num_threads()} threads each",
+            f"{training.parameters:,} parameters, {len(training.text):,} bytes of text, {smp.size()} processes on "
+            f"{hosts}, {training.model.engine.mesh.degree} share the states, {torch.get_num_threads()} threads each",
             flush=True,
         )
     training.run()
-    if training.rank == 0:
-        print(f"validation_loss={training.validate():.4f};", flush=True)
-        save(training.gpt, options.model_dir)
-    if world > 1:
-        dist.barrier()
-        dist.destroy_process_group()
+    loss, state = training.validate(), training.model.state_dict()
+    if smp.rank() == 0:
+        print(f"validation_loss={loss:.4f};", flush=True)
+        save(state, training.config, options.model_dir)
+    smp.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ KEYS: dict[str, _Key] = {
     "skip_tracing": _Key(False, _flag, "nothing is traced"),
     "fast_mode": _Key(False, _flag, _ONE_STAGE),
     "static_mode": _Key(False, _flag, _ONE_STAGE),
-    "ddp": _Key(False, _flag, "process groups are always torch's"),
+    "ddp": _Key(False, _flag),
     "horovod": _Key(False, _flag),
     "ddp_port": _Key(None, _whole(1, none=True)),
     "ddp_dist_backend": _Key("auto", _word("auto", "nccl", "gloo", "smddp")),
