@@ -134,6 +134,7 @@ class Communicator:
         if self._grid is None:
             ring.all_gather(links, flat)
         else:
+            links.meet()
             hierarchy.all_gather(links, self._grid, flat)
         for part, values in zip(whole, flat, strict=True):
             _give_back(part, values)
@@ -156,6 +157,7 @@ class Communicator:
         elif self._grid is None:
             ring.reduce_scatter(links, flat, parts, reduction, self._divisor(reduction))
         else:
+            links.meet()
             hierarchy.reduce_scatter(links, self._grid, flat, parts, reduction, self._divisor(reduction))
         _give_back(output, flat)
 
@@ -172,6 +174,7 @@ class Communicator:
         elif self._grid is None:
             ring.all_reduce(links, flat, reduction, self._divisor(reduction))
         else:
+            links.meet()
             hierarchy.all_reduce(links, self._grid, flat, reduction, self._divisor(reduction))
         _give_back(tensor, flat)
 
@@ -185,6 +188,7 @@ class Communicator:
         if self._grid is None:
             ring.broadcast(links, flat, root)
         else:
+            links.meet()
             hierarchy.broadcast(links, self._grid, flat, root)
         if root != links.rank:
             _give_back(tensor, flat)

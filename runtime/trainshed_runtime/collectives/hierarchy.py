@@ -38,13 +38,13 @@ def all_gather(links: Links, grid: Grid, outputs: Sequence[torch.Tensor]) -> Non
     for place in grid.other_places():
         peer = grid.at(grid.node, place)
         pieces = [*_pieces(outputs[peer]), *(piece for _, piece in _lane(grid, outputs, place, grid.other_nodes()))]
-        inside.extend(links.receive(piece, peer, _INSIDE) for piece in pieces)
+        inside.extend(links.receive_inside(piece, place, _INSIDE) for piece in pieces)
     sent = [
         links.send(piece, grid.at(node, grid.place), _ACROSS) for piece in _pieces(own) for node in grid.other_nodes()
     ]
 
     def pass_on(piece: torch.Tensor) -> None:
-        sent.extend(links.send(piece, grid.at(grid.node, place), _INSIDE) for place in grid.other_places())
+        sent.extend(links.send_inside(piece, place, _INSIDE) for place in grid.other_places())
 
     for piece in _pieces(own):
         pass_on(piece)
@@ -61,7 +61,7 @@ def reduce_scatter(
     order = [*grid.other_nodes(), grid.node]
     mine = _lane(grid, inputs, grid.place, order)
     given = [
-        links.send(piece, grid.at(grid.node, place), _INSIDE)
+        links.send_inside(piece, place, _INSIDE)
         for place in grid.other_places()
         for _, piece in _lane(grid, inputs, place, order)
     ]
@@ -125,9 +125,10 @@ def all_reduce(links: Links, grid: Grid, tensor: torch.Tensor, reduction: Reduct
     across: deque[dict[int, Transfer]] = deque()
     back_inside = []
     for place in grid.other_places():
-        peer = grid.at(grid.node, place)
-        sent.extend(links.send(parts[place], peer, _INSIDE) for parts in slices if parts[place].numel())
-        back_inside.extend(links.receive(parts[place], peer, _INSIDE_BACK) for parts in slices if parts[place].numel())
+        sent.extend(links.send_inside(parts[place], place, _INSIDE) for parts in slices if parts[place].numel())
+        back_inside.extend(
+            links.receive_inside(parts[place], place, _INSIDE_BACK) for parts in slices if parts[place].numel()
+        )
     back_across = [
         [
             links.receive(parts[node], grid.at(node, grid.place), _ACROSS_BACK)
@@ -164,9 +165,7 @@ def all_reduce(links: Links, grid: Grid, tensor: torch.Tensor, reduction: Reduct
     def spread(index: int) -> None:
         _wait(back_across[index])
         if mine[index].numel():
-            sent.extend(
-                links.send(mine[index], grid.at(grid.node, place), _INSIDE_BACK) for place in grid.other_places()
-            )
+            sent.extend(links.send_inside(mine[index], place, _INSIDE_BACK) for place in grid.other_places())
 
     count = len(slices)
     for position in range(count + _WINDOW + 2 * _LAG):
@@ -184,7 +183,7 @@ def broadcast(links: Links, grid: Grid, tensor: torch.Tensor, root: int) -> None
     root_node, root_place = divmod(root, grid.local)
     pieces = _pieces(tensor)
     if grid.place != root_place:
-        _wait([links.receive(piece, grid.at(grid.node, root_place), _INSIDE) for piece in pieces])
+        _wait([links.receive_inside(piece, root_place, _INSIDE) for piece in pieces])
         return
     distance = (grid.node - root_node) % grid.nodes
     before, after = (grid.at((grid.node + step) % grid.nodes, grid.place) for step in (-1, 1))
@@ -195,7 +194,7 @@ def broadcast(links: Links, grid: Grid, tensor: torch.Tensor, root: int) -> None
             arriving[index].wait()
         if distance < grid.nodes - 1:
             sent.append(links.send(piece, after, _ACROSS))
-        sent.extend(links.send(piece, grid.at(grid.node, place), _INSIDE) for place in grid.other_places())
+        sent.extend(links.send_inside(piece, place, _INSIDE) for place in grid.other_places())
     _wait(sent)
 
 
@@ -217,9 +216,7 @@ def _expect(links: Links, grid: Grid, piece: torch.Tensor, inside_node: bool) ->
     if not piece.numel():
         return {}
     if inside_node:
-        return {
-            place: links.receive(links.take(piece), grid.at(grid.node, place), _INSIDE) for place in grid.other_places()
-        }
+        return {place: links.receive_inside(links.take(piece), place, _INSIDE) for place in grid.other_places()}
     return {node: links.receive(links.take(piece), grid.at(node, grid.place), _ACROSS) for node in grid.other_nodes()}
 
 

@@ -9,13 +9,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 from torch._C._distributed_c10d import ProcessGroupGloo
 from torch.distributed import PrefixStore, Store
 
+from trainshed_runtime.collectives.near import Near, NearFailed, NearTransfer, connect
 from trainshed_runtime.topology import Topology
 
+_MEETING = 7  # the lane of `meet`
 _SPARE_BYTES = 64 << 20  # of scratch that a Links keeps for its next call
 
 
@@ -80,10 +83,7 @@ class Transfer:
     def wait(self) -> torch.Tensor:
         """The tensor; raises Lost."""
         if self._work is not None:
-            try:
-                self._work.wait()  # type: ignore[attr-defined]
-            except RuntimeError as error:
-                raise self._links.failed(self._peer, self._receives, error) from error
+            self._links.wait(self._work, self._peer, self._receives)
             self._work = None
         return self.tensor
 
@@ -116,6 +116,8 @@ class Links:
         self._free_bytes = 0
         self.backend = backend
         self._first_lane = first_lane
+        self._near: Near | None = None
+        self._met = False
 
     @classmethod
     def connect(
@@ -126,6 +128,55 @@ class Links:
         if len(ranks) > 1:
             backend = ProcessGroupGloo(PrefixStore(name, store), rank, len(ranks), timeout)
         return cls(backend, ranks, rank, topology, timeout)
+
+    def meet(self) -> None:
+        """Lets the node's ranks read each other's memory from now on, where that is possible. A call of all of them."""
+        grid = self.grid
+        if self._met or grid is None or grid.local == 1:
+            return
+        self._met = True
+
+        def tell(place: int, tensor: torch.Tensor) -> Transfer:
+            return self.send(tensor, grid.at(grid.node, place), _MEETING)
+
+        def hear(place: int, tensor: torch.Tensor) -> Transfer:
+            return self.receive(tensor, grid.at(grid.node, place), _MEETING)
+
+        self._near = connect(grid.place, grid.local, tell, hear, self.timeout.total_seconds())
+
+    def send_inside(self, tensor: torch.Tensor, place: int, lane: int) -> Transfer:
+        """Starts to send a contiguous tensor to a place of this rank's node."""
+        assert self.grid is not None
+        peer = self.grid.at(self.grid.node, place)
+        if self._near is None:
+            return self.send(tensor, peer, lane)
+        self._ready()
+        return Transfer(self, self._near.send(tensor, place, lane), tensor, peer, False)
+
+    def receive_inside(self, tensor: torch.Tensor, place: int, lane: int) -> Transfer:
+        """Starts to receive into a contiguous tensor from a place of this rank's node."""
+        assert self.grid is not None
+        peer = self.grid.at(self.grid.node, place)
+        if self._near is None:
+            return self.receive(tensor, peer, lane)
+        self._ready()
+        return Transfer(self, self._near.receive(tensor, place, lane), tensor, peer, True)
+
+    def wait(self, work: Any, peer: int, receives: bool) -> None:
+        """Until the work is done; raises Lost."""
+        try:
+            if isinstance(work, NearTransfer):
+                assert self._near is not None
+                self._near.wait(work)
+                return
+            if self._near is not None:
+                self._near.flush()  # others of the node may be what this rank's peer waits for
+            work.wait()
+        except NearFailed as error:
+            place = error.place if self.grid is None else self.grid.at(self.grid.node, error.place)
+            raise self.failed(place, receives, error) from error
+        except RuntimeError as error:
+            raise self.failed(peer, receives, error) from error
 
     def send(self, tensor: torch.Tensor, peer: int, lane: int) -> Transfer:
         """Starts to send a contiguous tensor to the group's rank `peer`."""
@@ -178,6 +229,8 @@ class Links:
         backend, self.backend = self.backend, None
         if backend is not None:
             backend.abort()
+        if self._near is not None:
+            self._near.close()
         if self.failure is None:
             self.failure = Lost(f"the connections of the group of ranks {list(self.ranks)} are closed")
 
