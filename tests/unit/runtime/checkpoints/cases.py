@@ -14,11 +14,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.support.depth import DEEP
 from tests.unit.runtime.engine.training import Case, Tiny, make_engine, make_optimizer, state_of, tokens
 from trainshed_runtime.checkpoints import Checkpointer, CheckpointFailed, commit
 from trainshed_runtime.engine import Engine
 
-SLOTS = 4
+SLOTS = 12 if DEEP else 4
 """Samples of a step, dealt to the ranks there are, so that every world trains on the same."""
 
 
