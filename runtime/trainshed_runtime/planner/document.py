@@ -121,15 +121,20 @@ def simulation_document(
     }
 
 
+def _bounds(row: Measurement, step: Step | None) -> list[float | None] | None:
+    """Without the compute there is no upper bound."""
+    return None if step is None else [step.least, step.most if row.compute_seconds is not None else None]
+
+
 def _measured(row: Measurement) -> dict[str, Any]:
     traffic, step = row.predicted()
     return {
-        "mode": row.mode,
+        "mode": row.label or row.mode,
         "nodes": row.nodes,
         "ranksPerNode": row.ranks_per_node,
         "linkMbit": row.link_mbit,
         "degree": row.degree,
         "accumulation": row.accumulation,
         "bytesPerNode": {"measured": row.bytes_per_node, "predicted": traffic.total.node},
-        "stepSeconds": {"measured": row.step_seconds, "predicted": None if step is None else [step.least, step.most]},
+        "stepSeconds": {"measured": row.step_seconds, "predicted": _bounds(row, step)},
     }

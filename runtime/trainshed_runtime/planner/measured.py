@@ -1,10 +1,13 @@
 """Measurements of steps, as `make bench-runtime` writes them, and what the model predicts for each.
 
-The file is JSON: a list of rows, or an object with that list under `rows`. A row names its mode and what it ran on;
-compute that was emulated, or measured alone, is an input, since no maker publishes the rate of a shared core.
+The file is JSON: a list of rows, an object with that list under `rows`, or what the benchmark's `--json` wrote (its
+`series`, of which medians are taken). A row names its mode and what it ran on. Compute that was measured alone, on one
+node, is an input, since no maker publishes the rate of a shared core; where it is not known, only the wire's time is
+predicted, which a step cannot go below.
 """
 
 import json
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -22,6 +25,17 @@ from trainshed_runtime.planner.traffic import (
 )
 from trainshed_runtime.topology import Topology
 
+_BENCH_MODES = {  # the benchmark's name → (mode, hierarchical)
+    "fsdp": ("full-shard-gloo", False),
+    "fsdp_ring": ("full-shard", False),
+    "zero3": ("full-shard-gloo", False),
+    "hybrid": ("hybrid-shard", False),
+    "hybrid_2hop": ("mics", False),
+    "ddp": ("data-parallel", False),
+    "ddp_smddp": ("data-parallel", True),
+    "ours": ("mics", True),
+}
+_BENCH_ACCUMULATION = 4
 MODES = ("mics", "full-shard", "full-shard-gloo", "hybrid-shard", "hybrid-shard-gloo", "data-parallel")
 
 
@@ -45,6 +59,7 @@ class Measurement:
     bytes_per_node: float | None = None
     compute_seconds: float | None = None
     hierarchical: bool = False
+    label: str | None = None
 
     @property
     def topology(self) -> Topology:
@@ -65,12 +80,10 @@ class Measurement:
         return replace(scheme, ring_scatter=ring, hierarchical=self.hierarchical)
 
     def predicted(self) -> tuple[Traffic, Step | None]:
-        """The bytes, and the bounds of the step's time where the compute is known."""
+        """The bytes, and the time; of that the arithmetic is 0 where it is not known, and `most` is no bound then."""
         traffic = step_traffic(self.scheme(), self.topology, self.accumulation, self.parameter_bytes)
-        if self.compute_seconds is None:
-            return traffic, None
         # Ranks of one node talk through its memory, for which no rate is published: it counts as no time.
-        return traffic, step_time(traffic, self.compute_seconds, self.link_mbit * 125e3, float("inf"))
+        return traffic, step_time(traffic, self.compute_seconds or 0.0, self.link_mbit * 125e3, float("inf"))
 
 
 def read_measurements(path: Path) -> list[Measurement]:
@@ -81,10 +94,51 @@ def read_measurements(path: Path) -> list[Measurement]:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
+    if isinstance(content, dict) and isinstance(content.get("series"), list):
+        return _from_series(content["series"], str(path))
     rows = content.get("rows") if isinstance(content, dict) else content
     if not isinstance(rows, list):
         raise ValueError(f"{path} holds no list of rows")
     return [_measurement(row, f"{path}, row {number}") for number, row in enumerate(rows, 1)]
+
+
+def _from_series(series: list[Any], where: str) -> list[Measurement]:
+    """Medians of the benchmark's training and scaling; one node's steps are the compute of the same mode on more."""
+    try:
+        alone = {
+            (one["part"], one["name"], one["note"]): statistics.median(each["seconds"] for each in one["measured"])
+            for one in series
+            if one["nodes"] == 1 and one["measured"]
+        }
+        return [
+            _of_series(one, alone.get((one["part"], one["name"], one["note"])))
+            for one in series
+            if one["part"] in ("training", "scaling") and one["name"] in _BENCH_MODES and one["nodes"] > 1
+            if one["measured"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{where} is not as the benchmark writes it: {error!r}") from None
+
+
+def _of_series(one: Mapping[str, Any], compute: float | None) -> Measurement:
+    mode, hierarchical = _BENCH_MODES[one["name"]]
+    note = str(one["note"])
+    steps = int(note.removeprefix("accumulation ")) if note.startswith("accumulation ") else _BENCH_ACCUMULATION
+    world = one["nodes"] * one["per_node"]
+    return Measurement(
+        mode=mode,
+        nodes=one["nodes"],
+        ranks_per_node=one["per_node"],
+        link_mbit=one["mbit"],
+        accumulation=steps,
+        parameter_bytes=one["bytes_of_m"],
+        degree=world if mode.startswith("full") else one["per_node"],
+        step_seconds=statistics.median(each["seconds"] for each in one["measured"]),
+        bytes_per_node=statistics.median(each["sent"] for each in one["measured"]),
+        compute_seconds=compute,
+        hierarchical=hierarchical,
+        label=f"{one['name']} {note}".strip(),
+    )
 
 
 def _measurement(row: Any, where: str) -> Measurement:

@@ -18,6 +18,7 @@ from trainshed_runtime.planner.measured import Measurement, read_measurements
 from trainshed_runtime.planner.plan import Choice
 from trainshed_runtime.planner.simulate import Comparison, ScalePoint, published, scaling
 from trainshed_runtime.planner.sizes import shown_bytes, shown_count, shown_seconds
+from trainshed_runtime.planner.timing import Step
 from trainshed_service.cli.errors import CommandError
 from trainshed_service.cli.shown import out, print_json, print_table
 from trainshed_service.embedded.home import default_home
@@ -179,6 +180,14 @@ def _print_scaling(points: Sequence[ScalePoint]) -> None:
     print_table(("NODES", "DEVICES", "TWO-HOP", "", "FULL SHARD", ""), rows, "")
 
 
+def _bounds(row: Measurement, step: Step | None) -> str:
+    if step is None:
+        return ""
+    if row.compute_seconds is None:
+        return f"at least {shown_seconds(step.least)}"
+    return f"{shown_seconds(step.least)}–{shown_seconds(step.most)}"
+
+
 def _print_measured(measurements: Sequence[Measurement]) -> None:
     out.print("\nMeasured steps against the model:")
     rows = []
@@ -187,13 +196,13 @@ def _print_measured(measurements: Sequence[Measurement]) -> None:
         sent = shown_bytes(row.bytes_per_node) if row.bytes_per_node is not None else ""
         rows.append(
             (
-                row.mode + (", hierarchical" if row.hierarchical else ""),
+                row.label or row.mode + (", hierarchical" if row.hierarchical else ""),
                 f"{row.nodes} × {row.ranks_per_node}",
                 f"{row.link_mbit:g}",
                 sent,
                 shown_bytes(traffic.total.node),
                 shown_seconds(row.step_seconds),
-                f"{shown_seconds(step.least)}–{shown_seconds(step.most)}" if step is not None else "",
+                _bounds(row, step),
             )
         )
     headings = ("MODE", "NODES", "MBIT/S", "BYTES", "MODEL", "STEP", "MODEL")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.runtime import Series
+from benchmarks.runtime_cluster import Measured
 from trainshed_runtime.planner.document import simulation_document
 from trainshed_runtime.planner.hardware import MACHINES, plain_machine
 from trainshed_runtime.planner.measured import read_measurements
@@ -61,6 +65,34 @@ def test_measurements_of_a_file(tmp_path: Path) -> None:
         assert each["bytesPerNode"]["measured"] == pytest.approx(each["bytesPerNode"]["predicted"], rel=0.005)
     assert full["stepSeconds"]["predicted"] == pytest.approx([26.53, 28.53], abs=0.01)
     assert ours["stepSeconds"]["predicted"] == pytest.approx([2.21, 4.21], abs=0.01)
+
+
+def test_what_the_benchmark_writes(tmp_path: Path) -> None:
+    def series(part: str, name: str, nodes: int, note: str, seconds: list[float], sent: float) -> dict[str, Any]:
+        measured = [Measured(each, 1.0, int(sent), int(sent), None) for each in seconds]
+        return asdict(Series(part, name, nodes, 2, 1000, 55.27e6, None, 512, note, measured))
+
+    rows = [
+        series("training", "fsdp", 2, "", [7.0, 9.0, 8.0], 665e6),
+        series("training", "ours", 2, "", [2.0], 55.4e6),
+        series("scaling", "ours", 1, "accumulation 16", [12.0], 0),
+        series("scaling", "ours", 4, "accumulation 16", [12.5], 83.0e6),
+        series("collectives", "smddp", 2, "all-reduce", [1.0], 64e6),
+    ]
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({"series": rows, "remarks": []}))
+    found = read_measurements(path)
+    assert [row.label for row in found] == ["fsdp", "ours", "ours accumulation 16"]
+    assert found[0].step_seconds == 8.0
+    for row in found:
+        traffic, _ = row.predicted()
+        assert row.bytes_per_node == pytest.approx(traffic.total.node, rel=0.005)
+    full, _, scaled = simulation_document([], [], found)["measured"]
+    assert full["stepSeconds"]["predicted"] == [pytest.approx(5.306, abs=0.01), None]
+    assert scaled["stepSeconds"]["predicted"] == pytest.approx([12.0, 12.0 + 1.5 * 55.27e6 / 125e6])
+    path.write_text('{"series": [{"part": "training"}]}')
+    with pytest.raises(ValueError, match="not as the benchmark writes it"):
+        read_measurements(path)
 
 
 @pytest.mark.parametrize(
