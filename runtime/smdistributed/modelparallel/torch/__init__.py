@@ -72,9 +72,11 @@ from smdistributed.modelparallel.torch.ranks import (
     tp_rank,
     tp_size,
 )
+from smdistributed.modelparallel.torch.safe import register_types
 from smdistributed.modelparallel.torch.settings import SettingsError
 from smdistributed.modelparallel.torch.state import init, is_initialized
 
+register_types()
 _CHECKPOINTS = ("load", "resume_from_checkpoint", "save", "save_checkpoint")
 __all__ = [
     "DP_GROUP",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from smdistributed.modelparallel.torch.safe import register_types
 from smdistributed.modelparallel.torch.settings import Settings, read_settings
 from trainshed_runtime.mesh import MicsMesh
 
@@ -60,6 +61,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         logger.warning("smp.init was called again; the first call's settings stay")
         return
     settings = read_settings(config)
+    register_types()
     variables = _variables()
     use_cuda = torch.cuda.is_available()
     if use_cuda:
