@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime test-preload clean
+.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime test-preload cluster cluster-down clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -18,6 +18,8 @@ help:
 	@echo "make test-preload  compare scripts with torch in preloaded and in fresh processes"
 	@echo "make test-races  1,000 stops while jobs start, 500 pools that end while they are taken, 90 s without a network"
 	@echo "make test-tuning   search with Syne Tune's SageMaker backend over warm pools (some minutes)"
+	@echo "make cluster   PostgreSQL, object store, service and workers in containers, and a job on two (WORKERS=4, …)"
+	@echo "make cluster-down  remove them, with all that they hold"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway, latency under an upload, the scheduler"
 	@echo "make bench-runtime  sharded training and collectives over limited links (root; about an hour)"
@@ -29,6 +31,14 @@ install:
 
 demo: install
 	@$(PYTHON) scripts/demo.py
+
+# Containers of this machine's engine. WORKERS: how many instances.
+WORKERS ?= 2
+cluster: install
+	@$(PYTHON) scripts/cluster.py up --workers $(WORKERS) $(CLUSTER_ARGS)
+
+cluster-down: install
+	@$(PYTHON) scripts/cluster.py down
 
 # The real AWS clients, each in an environment of its own; made here, so that no test waits for a download.
 clients: install

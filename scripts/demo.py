@@ -48,8 +48,8 @@ def main() -> int:
         return 1
     up_seconds = time.monotonic() - started
     try:
-        load_environment()
-        run_job(up_seconds, started)
+        load_environment([str(TRAINSHED), "env", "--home", str(HOME)])
+        run_job(up_seconds, started, log_in=f".venv/bin/trainshed dashboard --home {shown(HOME)}")
     except DemoError as error:
         console.print(f"[red]demo failed:[/] {error}", markup=True)
         console.print(f"logs of the service: {HOME / 'log'}", markup=False)
@@ -68,16 +68,17 @@ def command(name: str, *words: str) -> int:
     return subprocess.run([str(TRAINSHED), name, "--home", str(HOME), *words], check=False).returncode
 
 
-def load_environment() -> None:
+def load_environment(printing: list[str]) -> None:
     """What `eval "$(trainshed env)"` does in a shell, for this process: a real shell evaluates the lines."""
-    script = 'eval "$("$0" env --home "$1" 2>/dev/null)" && env -0'
-    printed = subprocess.run(["sh", "-c", script, str(TRAINSHED), str(HOME)], capture_output=True, check=True).stdout
+    script = 'eval "$("$0" "$@" 2>/dev/null)" && env -0'
+    printed = subprocess.run(["sh", "-c", script, *printing], capture_output=True, check=True).stdout
     fresh = dict(entry.split("=", 1) for entry in printed.decode(errors="surrogateescape").split("\0") if "=" in entry)
     os.environ.clear()
     os.environ.update(fresh)
 
 
-def run_job(up_seconds: float, started: float) -> None:
+def run_job(up_seconds: float, started: float, *, log_in: str) -> None:
+    """Submit, follow, check. `log_in`: the command that prints a link to the dashboard. Raises DemoError."""
     s3, sagemaker = boto3.client("s3"), boto3.client("sagemaker")
     account = boto3.client("sts").get_caller_identity()["Account"]
     bucket = f"sagemaker-{os.environ['AWS_REGION']}-{account}"
@@ -90,7 +91,7 @@ def run_job(up_seconds: float, started: float) -> None:
     arn = sagemaker.create_training_job(**request)["TrainingJobArn"]
     console.print(f"submitted {arn} in {(time.monotonic() - begun) * 1000:.0f} ms", markup=False)
     console.print(f"watch it in a browser: [bold]{os.environ['AWS_ENDPOINT_URL']}/jobs/{name}[/]")
-    console.print(f"  for a link that logs you in: .venv/bin/trainshed dashboard --home {shown(HOME)}", markup=False)
+    console.print(f"  for a link that logs you in: {log_in}", markup=False)
     console.print("  or log in with the token that `trainshed env` shows as TRAINSHED_TOKEN", markup=False)
     lines = follow(name)
     job = sagemaker.describe_training_job(TrainingJobName=name)
@@ -201,17 +202,20 @@ def check_model(s3: Any, uri: str) -> str:
 
 def phases(name: str) -> list[tuple[str, float]]:
     """Seconds of each step of the service and of algo-1: the job's phase ledger, over REST with the user's token."""
-    request = urllib.request.Request(
-        f"{os.environ['AWS_ENDPOINT_URL']}/v1/training-jobs/{name}",
-        headers={"Authorization": f"Bearer {os.environ['TRAINSHED_TOKEN']}"},
-    )
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
-        ledger = json.load(answer)["Phases"]
+    ledger = rest(f"/v1/training-jobs/{name}")["Phases"]
     return [
         (f"{row['Host']}: {row['Phase']}", row["EndTime"] - row["StartTime"])
         for row in ledger
         if row["Host"] in ("service", "algo-1") and row["EndTime"] is not None
     ]
+
+
+def rest(path: str) -> Any:
+    request = urllib.request.Request(
+        os.environ["AWS_ENDPOINT_URL"] + path, headers={"Authorization": f"Bearer {os.environ['TRAINSHED_TOKEN']}"}
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+        return json.load(answer)
 
 
 def next_steps(keep: bool) -> None:

@@ -1,10 +1,14 @@
-"""All settings of the service, each with its meaning, unit and default. Environment variables: TRAINSHED_<NAME>."""
+"""All settings of the service, each with its meaning, unit and default. Environment variables: TRAINSHED_<NAME>.
 
+What is secret may be in a file `trainshed_<name>` of the folder $TRAINSHED_SECRETS_DIR instead; a variable wins.
+"""
+
+import os
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
 
 class Settings(BaseSettings):
@@ -27,6 +31,9 @@ class Settings(BaseSettings):
     store_endpoint: str = Field(default="", description="the S3 that the gateway stands before")
     store_access_key: str = ""
     store_secret_key: str = ""
+    enrollment_token: str = Field(
+        default="", repr=False, description="what an agent shows to join; default: made up at the first start"
+    )
     sse_mode: str = Field(default="aes", description="aes: stored encrypted (AES256); strip: SSE headers are dropped")
     account_id: str = Field(default="000000000000", pattern=r"^\d{12}$")
     region: str = "us-east-1"
@@ -72,6 +79,19 @@ class Settings(BaseSettings):
     scheduler_inputs_megabytes: int = Field(
         default=32, ge=0, description="the planner's inputs are recorded in the home up to this size; 0: not at all"
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        folder = os.environ.get("TRAINSHED_SECRETS_DIR")
+        files = (SecretsSettingsSource(settings_cls, secrets_dir=folder),) if folder else ()
+        return (init_settings, env_settings, *files)
 
     @property
     def resolved_database_url(self) -> str:

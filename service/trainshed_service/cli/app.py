@@ -200,10 +200,18 @@ def node(
         bool | None,
         typer.Option("--preload/--no-preload", help="Start scripts as forks of a process that has torch imported."),
     ] = None,
+    advertise: Annotated[
+        str,
+        typer.Option(
+            "--advertise",
+            help="Address for jobs over several machines; auto: that from which it reaches the service; none: "
+            "it takes part in none.",
+        ),
+    ] = "auto",
 ) -> None:
     """Run the agent alone: this machine joins a service."""
     from trainshed_service.cli.nodes import run_agent
     from trainshed_service.embedded.home import default_home
 
     place = (home or default_home()).absolute()
-    run_agent(place, server, token_file.absolute(), slots, instance_type or [], preload)
+    run_agent(place, server, token_file.absolute(), slots, instance_type or [], preload, advertise)

@@ -41,7 +41,7 @@ def start(
             config = _remember(home, nodes, instance_types)
         if detach:
             control.start_detached(home, port=port, with_agent=with_agent)
-            _say_ready(home, home.read())
+            _say_ready(home, home.read(), with_agent)
         else:
             _run_here(home, config, port, with_agent)
     except (HomeError, UpError) as error:
@@ -118,12 +118,13 @@ def _run_here(home: Home, config: HomeConfig, port: int, with_agent: bool) -> No
 
     set_up_logging(home, console=True)
     supervisor = Supervisor(home, config, main_port=port, with_agent=with_agent)
-    supervisor.run(lambda ready: _say_ready(home, ready))
+    supervisor.run(lambda ready: _say_ready(home, ready, with_agent))
 
 
-def _say_ready(home: Home, config: HomeConfig) -> None:
+def _say_ready(home: Home, config: HomeConfig, with_agent: bool) -> None:
     console.print(f"Trainshed is up at [bold]{config.main_url}[/] (S3 at {config.gateway_url})")
-    console.print(f"home {escape(str(home.folder))} · {config.nodes} nodes · logs in {escape(str(home.log))}")
+    nodes = f"{config.nodes} nodes" if with_agent else f"nodes join by the token in {home.enrollment_path}"
+    console.print(f"home {escape(str(home.folder))} · {escape(nodes)} · logs in {escape(str(home.log))}")
     shown = escape(repr(str(home.folder)))
     console.print(f"a link that logs you in to the dashboard: [bold]trainshed dashboard --home {shown}[/]")
     console.print(f'point AWS clients here: [bold]eval "$(trainshed env --home {shown})"[/]')

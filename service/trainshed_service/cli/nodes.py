@@ -33,11 +33,19 @@ def list_nodes(folder: Path | None) -> None:
 
 
 def run_agent(
-    home: Path, server: str, token_file: Path, slots: int, instance_types: list[str], preload: bool | None
+    home: Path,
+    server: str,
+    token_file: Path,
+    slots: int,
+    instance_types: list[str],
+    preload: bool | None,
+    advertise: str,
 ) -> None:
     """Become the agent; it ends by SIGTERM or Ctrl-C and leaves running instances to its next start."""
     command = [sys.executable, "-m", "trainshed_worker.agent", "--home", str(home), "--server", server]
     command += ["--token-file", str(token_file), "--slots", str(slots)]
+    if advertise != "none":
+        command += ["--advertise", advertise]
     for name in instance_types:
         command += ["--instance-type", name]
     if preload is not None:

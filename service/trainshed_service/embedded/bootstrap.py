@@ -6,9 +6,11 @@ Invariant: running it again changes nothing that already works; what it returns 
 from __future__ import annotations
 
 from sqlalchemy import select
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 
 from trainshed_service.clock import SystemClock
-from trainshed_service.embedded.home import Home, HomeConfig, write_private
+from trainshed_service.embedded.home import Home, HomeConfig, UpError, write_private
 from trainshed_service.identity import IdentityService
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database, migrate
@@ -16,14 +18,22 @@ from trainshed_service.store.models import User
 
 
 def bootstrap(home: Home, config: HomeConfig) -> HomeConfig:
-    """The configuration with the identity filled in. Also writes the file from which the agent reads its token."""
+    """The configuration with the identity filled in. Also writes the file from which the agent reads its token.
+
+    Raises UpError where a database does not answer.
+    """
     settings = Settings(home=home.folder)
     for url in dict.fromkeys((settings.resolved_database_url, settings.resolved_logs_database_url)):
-        migrate(url)
+        try:
+            migrate(url)
+        except OperationalError as error:
+            raise UpError(f"the database {make_url(url).render_as_string()} cannot be used: {error.orig}") from error
     identity = IdentityService(home.folder, SystemClock())
     database = Database(settings.resolved_database_url)
     try:
-        made = database.write_sync(lambda session: identity.bootstrap(session, config.account_id or None))
+        made = database.write_sync(
+            lambda session: identity.bootstrap(session, config.account_id or None, settings.enrollment_token or None)
+        )
         token = config.token
         if not token or database.read_sync(lambda session: identity.authenticate_bearer(session, token)) is None:
             token = database.write_sync(

@@ -42,19 +42,26 @@ def base_environment(environment: Mapping[str, str] | None = None) -> dict[str, 
     return kept | {"NO_PROXY": without_proxy, "no_proxy": without_proxy, "PYTHONUNBUFFERED": "1"}
 
 
-def service_environment(home: Home, config: HomeConfig, store: Mapping[str, str]) -> dict[str, str]:
+_ADDRESSES = ("TRAINSHED_HOST", "TRAINSHED_PUBLIC_URL", "TRAINSHED_GATEWAY_URL", "TRAINSHED_INGEST_URL")
+
+
+def service_environment(
+    home: Home, config: HomeConfig, store: Mapping[str, str], *, for_others: bool = False
+) -> dict[str, str]:
     """Variables of the gateway, the ingest and the api. `store`: how the gateway reaches the object store.
 
-    TRAINSHED_* variables that the user set and that are not decided here (lease, grace …) are passed on.
+    TRAINSHED_* variables that the user set and that are not decided here (lease, grace …) are passed on; `for_others`:
+    those that say where it listens and how others reach it, too.
     """
     tuned = {
         name: value
         for name, value in os.environ.items()
         if name.startswith("TRAINSHED_") and name not in ("TRAINSHED_HOME", "TRAINSHED_TOKEN")
     }
+    addresses = {name: tuned[name] for name in _ADDRESSES if name in tuned} if for_others else {}
     return (
         base_environment()
-        | {"TRAINSHED_ROLES": "open"}
+        | {"TRAINSHED_ROLES": "known" if for_others else "open"}
         | tuned
         | {
             "TRAINSHED_HOME": str(home.folder),
@@ -68,6 +75,7 @@ def service_environment(home: Home, config: HomeConfig, store: Mapping[str, str]
             "TRAINSHED_ACCOUNT_ID": config.account_id,
             "TRAINSHED_REGION": config.region,
         }
+        | addresses
         | dict(store)
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 HOST = "127.0.0.1"
 NAMES = ("main", "gateway", "ingest")
+NAMED_BY = {"main": "--port", "gateway": "TRAINSHED_GATEWAY_PORT", "ingest": "TRAINSHED_INGEST_PORT"}
 # Above well-known services; below the object store's range and the ports that the kernel gives to outgoing connections.
 _RANGE = range(10_500, 20_000)
 
@@ -39,21 +40,21 @@ class PortClaims:
     def __init__(self) -> None:
         self._held: dict[int, socket.socket] = {}
 
-    def choose(self, remembered: Mapping[str, int], main: int = 0) -> dict[str, int]:
-        """A port for each of NAMES: `main` as given, the others as remembered where free.
+    def choose(self, remembered: Mapping[str, int], named: Mapping[str, int]) -> dict[str, int]:
+        """A port for each of NAMES: as `named` by the user, the others as remembered where free.
 
-        Raises PortTakenError where `main` was given and is in use. Earlier claims are given back first.
+        Raises PortTakenError where a named one is in use. Earlier claims are given back first.
         """
         self.close()
         chosen: dict[str, int] = {}
-        if main:
-            if not self._claim(main):
+        for name, port in named.items():
+            if not self._claim(port):
                 self.close()
                 raise PortTakenError(
-                    f"port {main} is in use by another program; give a free one by --port, or leave it out to let "
-                    "Trainshed choose"
+                    f"port {port} is in use by another program; give a free one by {NAMED_BY[name]}, or leave it out "
+                    "to let Trainshed choose"
                 )
-            chosen["main"] = main
+            chosen[name] = port
         for name in NAMES:
             if name in chosen:
                 continue

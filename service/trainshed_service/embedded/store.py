@@ -33,7 +33,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -79,6 +79,18 @@ class StorePorts:
         return (*asdict(self).values(), self.admin + _GRPC_OFFSET)
 
 
+@dataclass(frozen=True)
+class Exposure:
+    """A store for a service elsewhere: it listens on every address, S3 on this port, for the owner of this key.
+
+    Its other listeners ask for no credentials: only machines that may read and write everything may reach it.
+    """
+
+    s3_port: int
+    access_key: str
+    secret_key: str
+
+
 def port_is_free(port: int) -> bool:
     """Whether a listener could be bound on 127.0.0.1 now."""
     with socket.socket() as probe:
@@ -90,7 +102,7 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def pick_ports() -> StorePorts:
+def pick_ports(s3: int | None = None) -> StorePorts:
     """Ports that are free at this moment. Somebody may still be faster; `start` then picks others."""
     chosen: list[int] = []
     rng = random.SystemRandom()
@@ -98,7 +110,8 @@ def pick_ports() -> StorePorts:
         port = rng.choice(_PORTS)
         if port not in chosen and port_is_free(port) and port_is_free(port + _GRPC_OFFSET):
             chosen.append(port)
-    return StorePorts(*chosen)
+    ports = StorePorts(*chosen)
+    return ports if s3 is None else replace(ports, s3=s3)
 
 
 def find_weed() -> Path:
@@ -115,13 +128,21 @@ def find_weed() -> Path:
 class EmbeddedStore:
     """See the module. All methods block; call them from one thread. `home` may contain spaces and be of any length."""
 
-    def __init__(self, home: Path, *, memory_limit: str = "768MiB", die_with_thread: bool = False) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        memory_limit: str = "768MiB",
+        die_with_thread: bool = False,
+        exposure: Exposure | None = None,
+    ) -> None:
         """`die_with_thread`: the kernel ends the store when the thread that started it ends (for tests)."""
         self.folder = home / "store"
         self.log_path = home / "log" / "store.log"
         self.pid_path = home / "run" / "store.pid"
         self._memory_limit = memory_limit
         self._die_with_thread = die_with_thread
+        self._exposure = exposure
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: StorePorts | None = None
         self._lock_fd: int | None = None
@@ -138,6 +159,9 @@ class EmbeddedStore:
         if self._ports is None:
             raise StoreError("the store was not started yet")
         return self._ports
+
+    def named_ports(self) -> dict[str, int]:
+        return asdict(self.ports)
 
     @property
     def endpoint(self) -> str:
@@ -272,10 +296,13 @@ class EmbeddedStore:
 
     def _admin_key(self) -> None:
         path = self.folder / "s3.json"
-        if not path.exists():
+        if self._exposure is not None or not path.exists():
+            key = {"accessKey": "TS" + secrets.token_hex(9).upper(), "secretKey": secrets.token_hex(20)}
+            if self._exposure is not None:
+                key = {"accessKey": self._exposure.access_key, "secretKey": self._exposure.secret_key}
             identity = {
                 "name": "trainshed",
-                "credentials": [{"accessKey": "TS" + secrets.token_hex(9).upper(), "secretKey": secrets.token_hex(20)}],
+                "credentials": [key],
                 "actions": ["Admin", "Read", "Write", "List", "Tagging"],
             }
             write_private(path, json.dumps({"identities": [identity]}))
@@ -288,7 +315,7 @@ class EmbeddedStore:
         ports = self._remembered_ports()
         for attempt in range(_START_ATTEMPTS):
             if ports is None or not all(map(port_is_free, ports.all())):
-                ports = pick_ports()
+                ports = pick_ports(self._exposure.s3_port if self._exposure else None)
             self._ports = ports
             self._remove_sockets()
             process = self._process = self._spawn(ports, kek)
@@ -304,7 +331,8 @@ class EmbeddedStore:
 
     def _spawn(self, ports: StorePorts, kek: str) -> subprocess.Popen[bytes]:
         # Paths are relative to the folder: a socket's path may have no more than 107 bytes, a home may have more.
-        command = [str(find_weed()), "-logtostderr=true", "mini", "-dir=data", f"-ip={HOST}", f"-ip.bind={HOST}"]
+        command = [str(find_weed()), "-logtostderr=true", "mini", "-dir=data", f"-ip={HOST}"]
+        command.append(f"-ip.bind={HOST if self._exposure is None else '0.0.0.0'}")
         for name in ("master", "volume", "filer", "s3"):
             command += [
                 f"-{name}.port={getattr(ports, name)}",

@@ -27,6 +27,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainshed_service.embedded import health, pids, plan
 from trainshed_service.embedded.aws_client import aws_client
 from trainshed_service.embedded.bootstrap import bootstrap
+from trainshed_service.embedded.external_store import ExternalStore
 from trainshed_service.embedded.forked import ForkServer, ForkServerEnded
 from trainshed_service.embedded.home import Home, HomeConfig, UpError
 from trainshed_service.embedded.parts import Part, describe_exit, tail
@@ -35,6 +36,7 @@ from trainshed_service.embedded.ports import PortClaims, PortTakenError, is_free
 from trainshed_service.embedded.sdk_config import write_sdk_config
 from trainshed_service.embedded.store import EmbeddedStore, StoreError
 from trainshed_service.embedded.sweeping import sweep
+from trainshed_service.settings import Settings
 
 log = logging.getLogger("trainshed.supervisor")
 
@@ -60,14 +62,24 @@ def home_lock(home: Home) -> Iterator[None]:
 
 
 class Supervisor:
-    """`run` blocks until SIGTERM or SIGINT. `main_port`: 0 lets it choose; `with_agent`: also this machine's slots."""
+    """`run` blocks until SIGTERM or SIGINT. `main_port`: 0 lets it choose; `with_agent`: also this machine's slots.
+
+    Without an agent it is the service for other machines: it listens where TRAINSHED_* variables say, and uses the
+    object store that they name, if they name one.
+    """
 
     def __init__(self, home: Home, config: HomeConfig, *, main_port: int = 0, with_agent: bool = True) -> None:
         self._home = home
         self._config = config
-        self._main_port = main_port
+        self._named_ports = {"main": main_port} if main_port else {}
         self._with_agent = with_agent
-        self._store = EmbeddedStore(home.folder, die_with_thread=True)
+        self._store: EmbeddedStore | ExternalStore = EmbeddedStore(home.folder, die_with_thread=True)
+        if not with_agent:
+            settings = Settings(home=home.folder)
+            named = {"main": settings.port, "gateway": settings.gateway_port, "ingest": settings.ingest_port}
+            self._named_ports = {name: port for name, port in named.items() if port} | self._named_ports
+            if settings.store_endpoint:
+                self._store = ExternalStore(settings.store_endpoint)
         modules = plan.MODULES if with_agent and config.nodes else plan.SERVICE_MODULES
         self._forks = ForkServer(modules, environment=plan.base_environment(), log=home.log_path("fork-server"))
         self._parts: list[Part] = []
@@ -124,7 +136,7 @@ class Supervisor:
                 break
             for part in self._parts:
                 part.stop()
-            if self._main_port or attempt + 1 == _PORT_ATTEMPTS:
+            if self._named_ports or attempt + 1 == _PORT_ATTEMPTS:
                 raise UpError("a port was taken by another program during the start; try again")
         if self._asked_to_end:
             return
@@ -146,16 +158,18 @@ class Supervisor:
 
     def _choose_ports(self) -> None:
         try:
-            chosen = self._claims.choose(self._config.ports, self._main_port)
+            chosen = self._claims.choose(self._config.ports, self._named_ports)
         except PortTakenError as error:
             raise UpError(str(error)) from error
-        ports = chosen | {f"store_{name}": port for name, port in vars(self._store.ports).items()}
+        ports = chosen | {f"store_{name}": port for name, port in self._store.named_ports().items()}
         self._config = self._config.model_copy(update={"ports": ports})
         with self._home.changing():
             self._home.write(self._config)
 
     def _service_parts(self) -> list[Part]:
-        environment = plan.service_environment(self._home, self._config, self._store.environment())
+        environment = plan.service_environment(
+            self._home, self._config, self._store.environment(), for_others=not self._with_agent
+        )
         return [
             Part(name, self._home, self._forks, plan.service_command(name), environment, report=log.warning)
             for name in plan.SERVICE_PARTS

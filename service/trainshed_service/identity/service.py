@@ -71,8 +71,13 @@ class IdentityService:
 
     # -- the installation --------------------------------------------------------------------------------------
 
-    def bootstrap(self, session: Session, account_id: str | None = None) -> Bootstrap:
-        """Make account, admin user and key, default role and enrollment token, as far as they are not there yet."""
+    def bootstrap(
+        self, session: Session, account_id: str | None = None, enrollment_token: str | None = None
+    ) -> Bootstrap:
+        """Make account, admin user and key, default role and enrollment token, as far as they are not there yet.
+
+        An enrollment token that is given takes the place of the one that was there.
+        """
         account = self._meta(session, "account_id") or account_id or _random_account_id()
         self._set_meta(session, "account_id", account)
         user = session.scalar(select(User).where(User.name == ADMIN))
@@ -86,7 +91,7 @@ class IdentityService:
         else:
             admin = Credentials(key.id, self._box.open(key.id, key.secret_sealed))
         role = self.ensure_role(session, f"arn:aws:iam::{account}:role/service-role/{DEFAULT_ROLE}")
-        return Bootstrap(account, admin, role.arn, self._enrollment_token(session))
+        return Bootstrap(account, admin, role.arn, self._enrollment_token(session, enrollment_token))
 
     def account_id(self, session: Session) -> str:
         """The account of this installation: 12 digits."""
@@ -360,11 +365,12 @@ class IdentityService:
         )
         session.flush()
 
-    def _enrollment_token(self, session: Session) -> str:
+    def _enrollment_token(self, session: Session, given: str | None = None) -> str:
         sealed = self._meta(session, "enrollment_token_sealed")
-        if sealed is not None:
-            return self._box.open("enrollment-token", base64.b64decode(sealed))
-        token = "tse_" + secrets.token_urlsafe(32)
+        present = None if sealed is None else self._box.open("enrollment-token", base64.b64decode(sealed))
+        token = given or present or "tse_" + secrets.token_urlsafe(32)
+        if token == present:
+            return token
         value = base64.b64encode(self._box.seal("enrollment-token", token)).decode()
         self._set_meta(session, "enrollment_token_sealed", value)
         return token

@@ -157,7 +157,8 @@ def move_attempt(session: Session, attempt_id: str, state: AttemptState, target:
 def write_phase(
     session: Session, job_id: int, attempt: int, host: str, phase: str, start: float, end: float | None
 ) -> None:
-    """Put one span into the phase ledger; a span that is there gets its end."""
+    """Put one span into the phase ledger; a span that is there gets its end. `phase`: the agent's words, cut to fit."""
+    phase = phase[: job_phases.c.phase.type.length]  # type: ignore[attr-defined]
     key = (
         (job_phases.c.job_id == job_id)
         & (job_phases.c.attempt == attempt)

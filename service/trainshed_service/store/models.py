@@ -320,7 +320,7 @@ class PhaseRecord(Base):
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
     host: Mapped[str] = mapped_column(String(32), primary_key=True)
-    phase: Mapped[str] = mapped_column(String(32), primary_key=True)
+    phase: Mapped[str] = mapped_column(String(256), primary_key=True)
     started_at: Mapped[float] = mapped_column(Float)
     ended_at: Mapped[float | None] = mapped_column(Float)
 

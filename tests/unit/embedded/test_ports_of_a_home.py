@@ -25,42 +25,42 @@ def listener() -> Iterator[int]:
 
 
 def test_all_are_free_and_differ(claims: PortClaims):
-    chosen = claims.choose({})
+    chosen = claims.choose({}, {})
     assert tuple(chosen) == NAMES and len(set(chosen.values())) == len(NAMES)
     assert all(is_free(port) for port in chosen.values())
 
 
 def test_remembered_ones_are_kept(claims: PortClaims):
-    first = claims.choose({})
-    assert claims.choose(first) == first
+    first = claims.choose({}, {})
+    assert claims.choose(first, {}) == first
 
 
 def test_one_that_was_taken_meanwhile_is_replaced(claims: PortClaims, listener: int):
-    chosen = claims.choose({"main": listener})
+    chosen = claims.choose({"main": listener}, {})
     assert chosen["main"] != listener
 
 
 def test_the_named_port_wins_over_the_remembered(claims: PortClaims):
-    free = claims.choose({})["main"]
+    free = claims.choose({}, {})["main"]
     claims.close()
     remembered = {"main": 1, "gateway": free}
-    chosen = claims.choose(remembered, main=free)
+    chosen = claims.choose(remembered, {"main": free})
     assert chosen["main"] == free and chosen["gateway"] != free
 
 
 def test_a_named_port_that_is_taken(claims: PortClaims, listener: int):
     with pytest.raises(PortTakenError, match=rf"port {listener} is in use .* --port"):
-        claims.choose({}, main=listener)
-    assert is_free(claims.choose({})["main"])
+        claims.choose({}, {"main": listener})
+    assert is_free(claims.choose({}, {})["main"])
 
 
 def test_two_homes_never_get_the_same_though_nobody_listens_yet(claims: PortClaims):
-    first = claims.choose({})
+    first = claims.choose({}, {})
     other = PortClaims()
     try:
-        assert not set(other.choose(first).values()) & set(first.values())
+        assert not set(other.choose(first, {}).values()) & set(first.values())
         with pytest.raises(PortTakenError):
-            other.choose({}, main=first["main"])
+            other.choose({}, {"main": first["main"]})
     finally:
         other.close()
 
@@ -70,7 +70,9 @@ def test_many_at_once_share_nothing():
     try:
         with ThreadPoolExecutor(len(held)) as pool:
             ports = [
-                port for chosen in pool.map(lambda one: one.choose({"main": 15_000}), held) for port in chosen.values()
+                port
+                for chosen in pool.map(lambda one: one.choose({"main": 15_000}, {}), held)
+                for port in chosen.values()
             ]
         assert len(ports) == len(set(ports)) == 12 * len(NAMES)
     finally:

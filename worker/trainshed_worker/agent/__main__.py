@@ -11,9 +11,11 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from trainshed_worker.agent.core import Agent
 from trainshed_worker.agent.facts import machine_facts
@@ -34,6 +36,16 @@ def byte_count(text: str) -> int:
     return int(float(match.group(1)) * 1000 ** ("kmgt".index(match.group(2).lower()) + 1 if match.group(2) else 0))
 
 
+def address_towards(server: str) -> str:
+    """This machine's address on the way to the service. OSError where its name is not known, or no way leads there."""
+    parts = urlsplit(server)
+    host, port = parts.hostname or "", parts.port or 80
+    family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)  # nothing is sent
+        return str(probe.getsockname()[0])
+
+
 def parse(arguments: list[str] | None = None) -> AgentOptions:
     parser = argparse.ArgumentParser(prog="python -m trainshed_worker.agent", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
@@ -42,7 +54,12 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
     parser.add_argument("--slots", type=int, default=1, help="instances that this machine holds at once")
     parser.add_argument("--instance-type", action="append", default=[], help="restrict slots to this type (repeatable)")
     parser.add_argument("--name", help="stable name of this agent; default: made up once and kept")
-    parser.add_argument("--advertise", help="address of this machine for clusters over several machines")
+    parser.add_argument(
+        "--advertise",
+        metavar="ADDRESS",
+        help="this machine's address for clusters over several machines; auto: from where it reaches the service; "
+        "default: it takes part in none",
+    )
     parser.add_argument("--environments", type=Path, help="JSON table: image pattern → Python environment")
     parser.add_argument(
         "--egress-allow", action="append", default=[], help="host:port of a private package index (repeatable)"
@@ -63,6 +80,12 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
     known = parser.parse_args(arguments)
     if known.slots < 1:
         parser.error("--slots must be at least 1")
+    advertise = known.advertise
+    if advertise == "auto":
+        try:
+            advertise = address_towards(known.server)
+        except OSError as error:
+            parser.error(f"--advertise auto: no way to {known.server} was found ({error}); name the address")
     return AgentOptions(
         home=known.home.absolute(),
         server=known.server,
@@ -70,7 +93,7 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
         slots=known.slots,
         instance_types=tuple(known.instance_type),
         name=known.name,
-        advertise=known.advertise,
+        advertise=advertise,
         environments_file=known.environments,
         egress_allow=tuple(known.egress_allow),
         cache_limit=known.cache_limit,
