@@ -72,6 +72,7 @@ def _memory(memory: Memory) -> dict[str, int]:
         "optimizer": memory.optimizer,
         "gathered": memory.gathered,
         "activations": memory.activations,
+        "update": memory.update,
         "total": memory.total,
         "host": memory.host,
     }

@@ -39,6 +39,8 @@ class Settings:
     flash_attention: bool = False
     dropout: bool = True
     fp32_reduce: bool = True
+    max_live: int = 1_000_000_000
+    """Parameters that stay gathered from their first use in an optimizer step to its end (sdp_max_live_parameters)."""
 
     @property
     def width(self) -> int:
@@ -61,6 +63,8 @@ class Memory:
     gathered: int
     activations: int
     host: int = 0
+    update: int = 0
+    """What the optimizer's step takes besides, when nothing is gathered and no activation is left."""
 
     @property
     def states(self) -> int:
@@ -68,7 +72,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        return self.states + self.gathered + self.activations
+        return self.states + max(self.gathered + self.activations, self.update)
 
 
 def model_states(parameters: int, settings: Settings) -> int:
@@ -80,7 +84,7 @@ def model_states(parameters: int, settings: Settings) -> int:
 def rank_memory(shape: Shape, degree: int, settings: Settings) -> Memory:
     """The peak of one rank of a partition group of `degree`."""
     shard = math.ceil(shape.parameters / degree)
-    activations, host = _activations(shape, settings)
+    activations, host = _activations(shape, degree, settings)
     return Memory(
         parameters=4 * shard,
         gradients=4 * shard,
@@ -88,31 +92,49 @@ def rank_memory(shape: Shape, degree: int, settings: Settings) -> Memory:
         gathered=_gathered(shape, degree, settings),
         activations=activations,
         host=host,
+        update=4 * shard if OPTIMIZERS[settings.optimizer] else 0,
     )
 
 
 def _gathered(shape: Shape, degree: int, settings: Settings) -> int:
-    """Whole parameters and gradients of the layers at work; none where each rank has the model whole in fp32."""
+    """Whole parameters of the layers at work and of those that are kept, and the root's whole gradient.
+
+    None where each rank has the model whole in fp32.
+    """
     if degree == 1 and settings.precision == "fp32":
         return 0
-    layers = min(_GATHERED_LAYERS, shape.layers)
-    parameters = settings.width * (shape.root_parameters + layers * shape.layer_parameters)
-    unreduced = max(shape.layer_parameters, shape.root_parameters)
-    return round(parameters + (settings.width + settings.reduce_width) * unreduced)
+    at_work = min(_GATHERED_LAYERS, shape.layers) * shape.layer_parameters
+    kept = kept_parameters(shape, settings.max_live)
+    parameters = settings.width * min(max(kept, shape.root_parameters) + at_work, shape.parameters)
+    # The root's gradient is there from the head's backward to the end.
+    return round(parameters + settings.width * shape.root_parameters)
 
 
-def _activations(shape: Shape, settings: Settings) -> tuple[int, int]:
-    """(device, host)."""
+def kept_parameters(shape: Shape, max_live: int) -> float:
+    """How many parameters stay gathered between their uses in an optimizer step: whole layers, so many that they and
+    those at work are at most `max_live`."""
+    if shape.parameters <= max_live:
+        return shape.parameters
+    if shape.layer_parameters < 1:
+        return 0
+    return max(0, max_live // shape.layer_parameters - _GATHERED_LAYERS) * shape.layer_parameters
+
+
+def _activations(shape: Shape, degree: int, settings: Settings) -> tuple[int, int]:
+    """(device, host): what is kept for the backward pass, and the most that is at work at once: the head's logits, or
+    a layer's recomputed activations with its gradients before they are reduced."""
     rows = settings.micro_batch * shape.sequence
     layer = _layer_activations(shape, settings, rows)
     logits = rows * shape.vocabulary * (2 * settings.width + 4)
+    sharded = degree > 1 or settings.precision != "fp32"
+    unreduced = (settings.width + settings.reduce_width) * shape.layer_parameters if sharded else 0
     if settings.checkpointing < 1:
-        return round(shape.layers * layer + logits), 0
+        return round(shape.layers * layer + max(logits, unreduced)), 0
     kept = rows * shape.hidden * settings.width
     checkpoints = math.ceil(shape.layers / settings.checkpointing)
     on_device = min(checkpoints, settings.horizon) if settings.offload else checkpoints
-    # The head's logits are gone before the first layer is computed again.
-    work = max(settings.checkpointing * layer, logits)
+    # The logits are gone before the first layer is computed again.
+    work = max(settings.checkpointing * layer + unreduced, logits)
     return round(on_device * kept + work), (checkpoints - on_device) * kept
 
 

@@ -6,11 +6,11 @@ and is the recommendation where no batch is given. With a batch, the smallest ti
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainshed_runtime.degrees import is_even, valid_degrees
 from trainshed_runtime.planner.hardware import A100, Machine
-from trainshed_runtime.planner.memory import USABLE, Memory, Settings, model_states, rank_memory
+from trainshed_runtime.planner.memory import USABLE, Memory, Settings, kept_parameters, model_states, rank_memory
 from trainshed_runtime.planner.shape import Shape
 from trainshed_runtime.planner.timing import Step, step_time
 from trainshed_runtime.planner.traffic import Traffic, mics, step_traffic
@@ -143,8 +143,9 @@ def _choice(
 ) -> Choice:
     topology, device = cluster.topology, cluster.machine.device
     memory = rank_memory(shape, degree, settings)
+    kept = kept_parameters(shape, settings.max_live) / shape.parameters
     traffic = step_traffic(
-        mics(degree),
+        replace(mics(degree), kept=kept),
         topology,
         accumulation,
         (settings.width if degree > 1 else 0) * shape.parameters,

@@ -47,6 +47,7 @@ class Request:
     offload: bool = False
     horizon: int = 4
     flash: bool = False
+    live: str | float = 1_000_000_000
     hidden: int | None = None
     layers: int | None = None
     heads: int | None = None
@@ -130,6 +131,7 @@ def answer(request: Request, facts: InstanceFacts | None = None) -> Plan:
         offload=request.offload,
         horizon=request.horizon,
         flash_attention=request.flash,
+        max_live=_read("live", request.live, sizes.count),
     )
     parameters = _read("params", request.params, sizes.count)
     if parameters < 1:

@@ -21,9 +21,10 @@ class Scheme:
     """How a mode of training communicates in one optimizer step.
 
     `degree`: ranks that share one copy of the model (1: all have it whole); `gathers`: of all parameters, per
-    micro-step; `scatter`: when gradients are reduced inside the partition group; `replica`: when they are reduced over
-    the copies; `ring_scatter`: False where a reduce-scatter costs an all-reduce, as gloo's does; `hierarchical`: in the
-    partition group where it spans nodes, and in the all-reduce over copies.
+    micro-step; `kept`: the share of them that is gathered once per step and stays; `scatter`: when gradients are
+    reduced inside the partition group; `replica`: when they are reduced over the copies; `ring_scatter`: False where a
+    reduce-scatter costs an all-reduce, as gloo's does; `hierarchical`: in the partition group where it spans nodes, and
+    in the all-reduce over copies.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Scheme:
     replica: Literal["every", "last"] = "last"
     ring_scatter: bool = True
     hierarchical: bool = False
+    kept: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def step_traffic(
     scatter = inside.times(reduced if scheme.ring_scatter else 2 * reduced)
     replica = across.times(2 * reduced)
     return Traffic(
-        gather.times(scheme.gathers * accumulation),
+        gather.times(scheme.gathers * accumulation * (1 - scheme.kept) + scheme.kept * min(scheme.gathers, 1)),
         scatter.times(accumulation if scheme.scatter == "every" else 1),
         replica.times(accumulation if scheme.replica == "every" else 1),
     )

@@ -31,6 +31,9 @@ def plan(
     offload: Annotated[bool, typer.Option("--offload", help="Checkpointed activations go to the host.")] = False,
     horizon: Annotated[int, typer.Option("--horizon", help="Layers that stay on the device under --offload.")] = 4,
     flash: Annotated[bool, typer.Option("--flash", help="Attention keeps no scores.")] = False,
+    live: Annotated[
+        str, typer.Option("--live", help="Parameters that stay gathered in a step (sdp_max_live_parameters).")
+    ] = "1B",
     hidden: Annotated[int | None, typer.Option("--hidden", help="Hidden size.")] = None,
     layers: Annotated[int | None, typer.Option("--layers", help="Layers.")] = None,
     heads: Annotated[int | None, typer.Option("--heads", help="Attention heads.")] = None,
@@ -67,6 +70,7 @@ def plan(
         "offload": offload,
         "horizon": horizon,
         "flash": flash,
+        "live": live,
         "hidden": hidden,
         "layers": layers,
         "heads": heads,

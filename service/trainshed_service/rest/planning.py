@@ -35,6 +35,7 @@ _TEXTS = {
     "offload": "true: activations go to the host",
     "horizon": "layers whose activations stay on the device under offload",
     "flash": "true: attention keeps no scores",
+    "live": "parameters that stay gathered during a step (sdp_max_live_parameters), such as 1B",
     "memory": "of a device, such as 40GiB",
     "flops": "operations per second of a device, such as 312T",
     "nodeLink": "network of an instance, such as 400Gbit/s",

@@ -90,13 +90,27 @@ def test_activations_follow_the_published_count() -> None:
     per_layer = rows * 7168 * 34 + 5 * 64 * 2048 * rows
     kept = rows * 7168 * 2
     logits = rows * shape.vocabulary * 8
+    unreduced = 6 * shape.layer_parameters
     base = Settings(micro_batch=4)
-    assert rank_memory(shape, 128, replace(base, checkpointing=0)).activations == 48 * per_layer + logits
-    assert rank_memory(shape, 128, base).activations == 48 * kept + per_layer
+    assert rank_memory(shape, 128, replace(base, checkpointing=0)).activations == round(
+        48 * per_layer + max(logits, unreduced)
+    )
+    assert rank_memory(shape, 128, base).activations == round(48 * kept + per_layer + unreduced)
     offloaded = rank_memory(shape, 128, replace(base, offload=True, horizon=4))
-    assert offloaded.activations == 4 * kept + per_layer
+    assert offloaded.activations == round(4 * kept + per_layer + unreduced)
     assert offloaded.host == 44 * kept
-    assert rank_memory(shape, 128, replace(base, checkpointing=4)).activations == 12 * kept + 4 * per_layer
+    grouped = rank_memory(shape, 128, replace(base, checkpointing=4))
+    assert grouped.activations == round(12 * kept + 4 * per_layer + unreduced)
+
+
+def test_live_parameters_are_counted_up_to_their_cap() -> None:
+    shape = shape_of(30 * 10**9, 2048, hidden=7168, layers=48, heads=64)
+    none = rank_memory(shape, 128, Settings(max_live=0)).gathered
+    few = rank_memory(shape, 128, Settings(max_live=5 * 10**9)).gathered
+    everything = rank_memory(shape, 128, Settings(max_live=10**11)).gathered
+    assert none == rank_memory(shape, 128, Settings(max_live=10**9)).gathered, "less than what is at work anyhow"
+    assert 2 * (5 * 10**9 - shape.layer_parameters) < few - 2 * shape.root_parameters <= 2 * 5 * 10**9
+    assert everything == round(2 * shape.parameters + 2 * shape.root_parameters)
 
 
 def test_fp32_without_sharding_has_no_second_copy() -> None:
@@ -162,8 +176,9 @@ def test_the_document_is_json_and_whole() -> None:
     document = json.loads(json.dumps(plan_document(plan(batch=2))))
     assert document["recommendedDegree"] in [each["degree"] for each in document["degrees"]]
     first = document["degrees"][0]
-    parts = {name: size for name, size in first["memoryBytes"].items() if name not in ("total", "host")}
-    assert sum(parts.values()) == first["memoryBytes"]["total"]
+    sizes = first["memoryBytes"]
+    states = sizes["parameters"] + sizes["gradients"] + sizes["optimizer"]
+    assert sizes["total"] == states + max(sizes["gathered"] + sizes["activations"], sizes["update"])
 
 
 def test_machines_have_the_accelerators_that_the_service_lists() -> None:
