@@ -5,20 +5,23 @@
 Each rank runs `function(*args)` in a process of its own over gloo on loopback and gives back a picklable result. The
 process that asks need not import torch: name the function as text where its module imports torch, and give back plain
 numbers and lists. Invariants: the parent is one thread and never runs a tensor operation; every rank has ended at the
-deadline at the latest; no rank outlives its parent and the parent does not outlive the process that asked.
+deadline at the latest; no rank outlives its parent and the parent does not outlive the processes that ask it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
+import hashlib
 import importlib
 import os
 import pickle
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -146,7 +149,7 @@ def try_ranks(
 
 
 def end_rank_parent() -> None:
-    """End the parent of this process, if there is one."""
+    """Leave the parent; it ends when all processes of the test run have left it."""
     _PARENT.end()
 
 
@@ -164,38 +167,71 @@ def _outcome(folder: Path, rank: int, code: int) -> Outcome:
 
 
 class _Parent:
-    """The asking side; one run at a time."""
+    """The asking side; one run at a time. All workers of a test run share one parent, which the first starts.
+
+    Each keeps a connection open; the parent ends with the last of them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
 
     def ask(self, request: dict[str, Any]) -> list[int]:
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                single = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", __name__],
-                    cwd=_REPOSITORY,
-                    env={**os.environ, **single},
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                )
-            assert self._process.stdin is not None and self._process.stdout is not None
-            data = pickle.dumps(request)
-            self._process.stdin.write(struct.pack("<Q", len(data)) + data)
-            self._process.stdin.flush()
-            codes: list[int] = _read(self._process.stdout)
+            if self._connection is None:
+                self._connection = _connect()
+            with self._connection.makefile("rwb") as stream:
+                _write(stream, request)
+                codes: list[int] = _read(stream)
             return codes
 
     def end(self) -> None:
         with self._lock:
-            process, self._process = self._process, None
-            if process is not None:
-                process.communicate()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
 
 
 _PARENT = _Parent()
+
+
+def _connect() -> socket.socket:
+    folder = Path(tempfile.gettempdir())
+    with (folder / f"ranks-{os.getuid()}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = folder / f"ranks-{os.getuid()}-{_version()}.sock"
+        try:
+            return _connected(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen(64)
+            single = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+            subprocess.Popen(
+                [sys.executable, "-m", __name__, str(listener.fileno())],
+                cwd=_REPOSITORY,
+                env={**os.environ, **single},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
+            return _connected(path)
+
+
+def _connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _version() -> str:
+    """A parent of other code is not to be used: outside of a test run the folder outlives it."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
 
 
 def _read(stream: Any) -> Any:
@@ -205,27 +241,60 @@ def _read(stream: Any) -> Any:
     return pickle.loads(stream.read(struct.unpack("<Q", head)[0]))
 
 
-def _serve() -> None:
-    """The parent: import, then fork the ranks of each request and answer with their exit codes."""
-    answers, sys.stdout = sys.stdout.buffer, sys.stderr
+def _write(stream: Any, value: Any) -> None:
+    data = pickle.dumps(value)
+    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.flush()
+
+
+def _serve(listener: socket.socket) -> None:
+    """The parent: import, then for each request a fork that runs its ranks and answers with their exit codes."""
     for module in _PRELOADED:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
+    connections: list[socket.socket] = []
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the forks are nobody's to wait for
     while True:
-        try:
-            request = _read(sys.stdin.buffer)
-        except EOFError:
+        for ready in select.select([listener, *connections], [], [])[0]:
+            if ready is listener:
+                connections.append(listener.accept()[0])
+                continue
+            try:
+                with ready.makefile("rb") as stream:
+                    request = _read(stream)
+            except (EOFError, ConnectionError):
+                connections.remove(ready)
+                ready.close()
+                continue
+            threads = len(os.listdir("/proc/self/task"))
+            if threads != 1:
+                raise RuntimeError(f"the parent of the ranks has {threads} threads; a fork would not be safe")
+            if os.fork() == 0:
+                _answer(ready, request, [listener, *(other for other in connections if other is not ready)])
+        if not connections:
             return
-        threads = len(os.listdir("/proc/self/task"))
-        if threads != 1:
-            raise RuntimeError(f"the parent of the ranks has {threads} threads; a fork would not be safe")
-        data = pickle.dumps(_run(request))
-        answers.write(struct.pack("<Q", len(data)) + data)
-        answers.flush()
 
 
-def _run(request: dict[str, Any]) -> list[int]:
+def _answer(connection: socket.socket, request: dict[str, Any], others: Sequence[socket.socket]) -> None:
+    """The life of a fork of the parent; never returns."""
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for other in others:
+            other.close()
+        codes = _run(request, connection)
+        with connection.makefile("wb") as stream:
+            _write(stream, codes)
+        code = 0
+    except ConnectionError:
+        pass  # whoever asked is gone
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(request: dict[str, Any], asker: socket.socket) -> list[int]:
     """Fork, wait for all or the deadline, release those that are done together, kill the rest."""
     release, hold = os.pipe()
     done, tell = os.pipe()
@@ -236,24 +305,31 @@ def _run(request: dict[str, Any]) -> list[int]:
         if pid == 0:
             os.close(hold)
             os.close(done)
+            asker.close()
             _rank(rank, request, port, tell, release)
         pids.append(pid)
     os.close(tell)
     os.close(release)
-    codes = _wait(pids, done, hold, request["timeout"], request["grace"])
+    codes = _wait(pids, done, hold, request["timeout"], request["grace"], asker)
     os.close(done)
     return codes
 
 
-def _wait(pids: list[int], done: int, hold: int, timeout: float, grace: float | None) -> list[int]:
+def _wait(
+    pids: list[int], done: int, hold: int, timeout: float, grace: float | None, asker: socket.socket
+) -> list[int]:
     alive = {os.pidfd_open(pid): rank for rank, pid in enumerate(pids)}
     codes: dict[int, int] = {}
     finished = 0
     deadline = time.monotonic() + timeout
     held = True
+    listening = [asker]
     while alive:
         watched = [*alive, done] if held else [*alive]
-        ready = select.select(watched, [], [], max(0.0, deadline - time.monotonic()))[0]
+        ready = select.select([*watched, *listening], [], [], max(0.0, deadline - time.monotonic()))[0]
+        if asker in ready:  # it says nothing more until it has its answer, so it is gone
+            listening = []
+            ready = []
         if not ready:
             for pidfd in alive:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -347,4 +423,4 @@ def _redirect(output: Path) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(socket.socket(fileno=int(sys.argv[1])))
