@@ -96,19 +96,27 @@ class Engine:
     def _attach_hooks(self) -> None:
         for unit in self.units:
             unit.module.register_forward_pre_hook(lambda *_, u=unit: self._count(u))  # type: ignore[attr-defined]
+        self.module.register_forward_pre_hook(self._before_forward, prepend=True)
         self.module.register_forward_hook(self._after_forward)
 
     def _count(self, unit: Unit) -> None:
         if torch.is_grad_enabled() and not in_backward():
             unit.calls += 1
 
+    def _before_forward(self, module: nn.Module, args: object) -> None:
+        if not in_backward():
+            for unit in self.units:
+                unit.show(whole=True)
+
     def _after_forward(self, module: nn.Module, args: object, output: object) -> None:
         if in_backward():
             return
         if not torch.is_grad_enabled():
             for unit in self.units:
-                if unit.kept and self.micro_step == 0:
+                if self.micro_step == 0:
                     unit.give_back()
+                else:
+                    unit.show(whole=False)
             return
         self._sync.watch()
         for tensor in _tensors(output):
@@ -134,6 +142,9 @@ class Engine:
         self.micro_step += 1
         if self._boundary:
             self._end()
+        else:
+            for unit in self.units:
+                unit.show(whole=False)
 
     def _end(self) -> None:
         self._sync.finish()

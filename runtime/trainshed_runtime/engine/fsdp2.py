@@ -60,6 +60,13 @@ class Unit:
         for group in self.module._get_fsdp_state()._fsdp_param_groups:
             group.unshard_async_op = True
 
+    def show(self, whole: bool) -> None:
+        """Where the unit is gathered: let its module hold the whole parameters, or the shards that users know."""
+        for group in self.module._get_fsdp_state()._fsdp_param_groups:
+            if group.is_unsharded:
+                for param in group.fsdp_params:
+                    param._setattr_on_modules(param._unsharded_param if whole else param.sharded_param)
+
     def give_back(self) -> None:
         """Free the gathered parameters, where they are gathered. They must not be in use."""
         self.module.reshard()

@@ -81,10 +81,10 @@ def save_checkpoint(
     model = model or state.model
     if model is None:
         raise RuntimeError("save_checkpoint needs a DistributedModel; make it first")
-    if not model.engine.synchronized:
-        raise RuntimeError(
-            "save_checkpoint was called in the middle of a gradient accumulation, whose gradients no checkpoint holds; "
-            "call it after optimizer.step()"
+    if not model.engine.synchronized and state.mesh.rank == 0:
+        logger.warning(
+            "%s is saved in the middle of a gradient accumulation: who resumes from it begins the accumulation anew",
+            tag,
         )
     if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
         raise ValueError(f"num_kept_partial_checkpoints is {num_kept_partial_checkpoints}; it must be at least 1")

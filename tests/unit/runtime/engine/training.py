@@ -271,6 +271,7 @@ def evaluate_between(case: Case) -> float:
                 for parameter in [*engine.module.parameters(), *model.parameters()]:
                     parameter.mul_(0.9)
         engine.module(tokens(0, micro, rank)).backward()
+        assert {id(parameter) for parameter in engine.module.parameters()} == {id(p) for p in engine.parameters()}
         torch.stack([model(tokens(0, micro, other)) for other in range(world)]).mean().backward()
     gradients = {name: None if p.grad is None else full(p.grad) for name, p in engine.module.named_parameters()}
     wanted = {name: p.grad for name, p in model.named_parameters()}
