@@ -1,6 +1,6 @@
 """Speed and bytes of sharded training and of collectives over limited links (`make bench-runtime`).
 
-    python -m benchmarks.runtime [--part training collectives groups scaling] [--rates 1000 200] [--repetitions 5]
+    python -m benchmarks.runtime [--part training … mlp] [--rates 1000 200] [--repetitions 5]
                                  [--modes fsdp … zero3] [--json FILE]        a try: --repetitions 1 --rates 200
 
 Everything is measured in one run on one machine: nodes are network namespaces whose links are limited in both
@@ -13,6 +13,7 @@ is what a ring or a hierarchy has to send.
     training     a GPT of 14 M parameters in float32, 2 nodes of 2 ranks, 4 micro-steps of 2 × 64 tokens a rank, AdamW
     collectives  all-reduce of 64 MB over gloo and over smddp: 2 × 2, 2 × 4 and 4 × 2 ranks, 200 Mbit/s
     groups       gather and scatter of 55 MB in one group over 2 nodes of 2: gloo flat, our ring, hierarchical
+    mlp          a seven-layer MLP with DDP on 8 nodes of one rank against one; 10 and 20 ms a layer are emulated
     scaling      1, 2 and 4 nodes of 2 with compute emulated by waiting (40 ms forward and 80 ms backward a block)
 """
 
@@ -35,11 +36,12 @@ from benchmarks.runtime_cluster import Measured, RankFailed, Ranks
 from benchmarks.runtime_deepspeed import NotInstallable, python_with_deepspeed
 from benchmarks.runtime_shape import Shape
 
-PARTS = ("training", "collectives", "groups", "scaling")
+PARTS = ("training", "collectives", "groups", "scaling", "mlp")
 MODES = ("fsdp", "fsdp_ring", "hybrid", "hybrid_2hop", "ddp", "ddp_smddp", "ours", "zero3")
 ACCUMULATION = 4
 SCALING_MODES = ("fsdp", "hybrid", "hybrid_2hop", "ddp", "ours")
 SCALING_ACCUMULATIONS = (4, 16)
+MLP = Shape(width=512, layers=7, batch=32, forward_ms=10, mlp=True)
 SCALING = Shape(sequence=32, batch=1, forward_ms=40)
 
 
@@ -113,6 +115,7 @@ class Bench:
             "collectives": self.collectives,
             "groups": self.one_group,
             "scaling": self.scaling,
+            "mlp": self.mlp,
         }
         for part in self.options.part:
             say(f"{part} …")
@@ -201,6 +204,16 @@ class Bench:
                     for mode in modes:
                         ranks.order(do="drop", mode=mode)
 
+    def mlp(self) -> None:
+        modes = ("ddp", "ddp_smddp")
+        for nodes in (1, 8):
+            with Network(nodes) as network, Ranks(network, 1) as ranks:
+                for mode in modes:
+                    ranks.order(do="build", mode=mode, shape=asdict(MLP), accumulation=1)
+                size, rows = size_of(MLP), nodes * MLP.batch
+                series = [Series("mlp", mode, nodes, 1, 1000, size, floor(mode, nodes, 1, 1), rows) for mode in modes]
+                self._turns("mlp", network, series, lambda one, ranks=ranks: ranks.order(do="step", mode=one.name))  # type: ignore[misc]
+
     def _turns(
         self, part: str, network: Network, series: Sequence[Series], measure: Callable[[Series], Measured]
     ) -> None:
@@ -233,7 +246,7 @@ class Bench:
 def table(every: Iterable[Series], part: str) -> list[str]:
     """One line for each series, and how much quicker the part's subject is than each peer under the same limit."""
     mine = [one for one in every if one.part == part and one.measured]
-    subject = {"training": "ours", "collectives": "smddp", "groups": "hierarchical", "scaling": "ours"}[part]
+    subject = {"training": "ours", "collectives": "smddp", "groups": "hierarchical"}.get(part, "ours")
     lines = [
         f"{'Mbit/s':>6} {'nodes':>7} {'':<22} {'s':>8} {'spread':>7} {'tok/s':>7} {'cpu s':>7} {'sent/M':>8} "
         f"{'floor':>7} {'of floor':>8}  {subject} is"
@@ -254,23 +267,27 @@ def table(every: Iterable[Series], part: str) -> list[str]:
             f"{one.mbit:>6} {one.nodes:>3} × {one.per_node:<1} {label:<22} {one.seconds:>8.2f} {one.spread:>6.0%} "
             f"{tokens:>7} {one.cpu:>7.2f} {one.sent:>8.4f} {lowest:>7} {over:>8}  {ratio}"
         )
-    if part == "scaling":
+    if part in {"scaling", "mlp"}:
         lines += efficiencies(mine)
     return lines
 
 
 def efficiencies(mine: Sequence[Series]) -> list[str]:
-    """Weak scaling: a step's time on one node over that on several."""
+    """Weak scaling: a step's time on one node over that on several, and how much quicker several are together."""
     lines = []
     for one in mine:
         alone = [other for other in mine if other.nodes == 1 and (other.name, other.note) == (one.name, one.note)]
         if alone and one.nodes > 1:
-            lines.append(f"{one.name}, {one.note}: {alone[0].seconds / one.seconds:.1%} on {one.nodes} nodes")
+            share = alone[0].seconds / one.seconds
+            name = f"{one.name}, {one.note}" if one.note else one.name
+            lines.append(f"{name}: {share:.1%} on {one.nodes} nodes, {share * one.nodes:.2f}× one node")
     return lines
 
 
 def size_of(shape: Shape) -> float:
     """M: bytes of the model's parameters in float32."""
+    if shape.mlp:
+        return 4.0 * shape.layers * (shape.width + 1) * shape.width
     block = 12 * shape.width**2 + 13 * shape.width
     return 4.0 * (shape.layers * block + (shape.vocabulary + shape.sequence) * shape.width + 2 * shape.width)
 

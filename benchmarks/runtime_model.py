@@ -69,15 +69,45 @@ class _Waiting(torch.autograd.Function):
         return gradient, None
 
 
-def make(shape: Shape) -> Gpt:
+class Layer(nn.Module):
+    """A linear layer with a residual connection."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.linear = nn.Linear(shape.width, shape.width)
+        self.seconds = shape.forward_ms / 1000
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.seconds:
+            x = _Waiting.apply(x, self.seconds)
+        return x + functional.relu(self.linear(x))
+
+
+class Mlp(nn.Module):
+    """Square layers; forward gives the mean square of what comes out."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.requires_grad_()  # so that the first layer's waiting counts in backward, too
+        for block in self.blocks:
+            x = block(x)
+        return x.square().mean()
+
+
+def make(shape: Shape) -> Any:
     """The same weights on every rank."""
     torch.manual_seed(0)
-    return Gpt(shape)
+    return Mlp(shape) if shape.mlp else Gpt(shape)
 
 
 def batches(shape: Shape, count: int, rank: int) -> list[torch.Tensor]:
     """A rank's micro-batches of one optimizer step."""
     generator = torch.Generator().manual_seed(rank + 1)
+    if shape.mlp:
+        return [torch.randn(shape.batch, shape.width, generator=generator) for _ in range(count)]
     size = (shape.batch, shape.sequence)
     return [torch.randint(0, shape.vocabulary, size, generator=generator) for _ in range(count)]
 

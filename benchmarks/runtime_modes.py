@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.runtime_model import Block, Gpt, batches, make
+from benchmarks.runtime_model import Block, Layer, batches, make
 from benchmarks.runtime_shape import Shape
 
 Step = Callable[[], float]
@@ -31,7 +31,7 @@ def build(mode: str, shape: Shape, accumulation: int, per_node: int) -> Step:
     return maker(shape, accumulation, per_node)
 
 
-def _fsdp(mesh: DeviceMesh, shape: Shape) -> Gpt:
+def _fsdp(mesh: DeviceMesh, shape: Shape) -> nn.Module:
     model = make(shape)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=True)
@@ -204,7 +204,7 @@ def _engine(shape: Shape, accumulation: int, degree: int) -> Step:
     from trainshed_runtime.mesh import MicsMesh
 
     model = make(shape)
-    engine = Engine(model, MicsMesh.create(degree), EngineConfig(accumulation=accumulation), blocks=[Block])
+    engine = Engine(model, MicsMesh.create(degree), EngineConfig(accumulation=accumulation), blocks=[Block, Layer])
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     engine.attach(optimizer)
     own = batches(shape, accumulation, dist.get_rank())

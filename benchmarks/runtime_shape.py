@@ -16,3 +16,5 @@ class Shape:
     sequence: int = 64
     batch: int = 2
     forward_ms: float = 0.0
+    mlp: bool = False
+    """Instead of a GPT: `layers` square layers of `width`, and `batch` random rows."""

@@ -224,3 +224,26 @@ def hops() -> None:
     assert torch.equal(whole, torch.arange(world * 6.0) * factor)
     made.all_reduce(inputs, ReduceOp.SUM).wait()
     assert torch.equal(inputs, whole)
+
+
+def cuda() -> None:
+    """CUDA tensors over NCCL: flat, and in hops where the variables tell of several nodes."""
+    torch.cuda.set_device(int(os.environ["RANK"]) % torch.cuda.device_count())
+    rank, world = start()
+    elements = world * (1 << 18)  # above what is left to the flat collectives
+    whole = torch.full((elements,), float(rank), device="cuda")
+    dist.all_reduce(whole)
+    assert bool((whole == sum(range(world))).all())
+    own = torch.empty(elements // world, device="cuda")
+    dist.reduce_scatter_single(own, whole)
+    assert bool((own == world * sum(range(world))).all())
+    own.fill_(rank)
+    dist.all_gather_single(whole, own)
+    assert whole.view(world, -1)[:, 0].tolist() == [float(other) for other in range(world)]
+    trained = DistributedDataParallel(model().cuda())
+    trained(batches(world)[0][rank].cuda()).square().mean().backward()
+    alone = model()
+    alone(batches(world)[0].reshape(-1, 8)).square().mean().backward()
+    for found, expected in zip(trained.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(found.grad.cpu(), expected.grad, rtol=1e-10, atol=1e-12)
+    dist.destroy_process_group()

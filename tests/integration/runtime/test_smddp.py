@@ -1,5 +1,7 @@
 """The backend smddp: what scripts do with torch.distributed, over ranks that are processes."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.ports import free_port
@@ -27,3 +29,12 @@ def test_the_names_of_the_first_version() -> None:
 
 def test_hops_of_whole_collectives() -> None:
     run_ranks(4, f"{_CASES}:hops")
+
+
+@pytest.mark.gpu
+def test_cuda_tensors_go_over_nccl() -> None:
+    devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if not devices:
+        pytest.skip("no CUDA device")
+    per_node = devices // 2 if devices % 2 == 0 else devices
+    run_ranks(devices, f"{_CASES}:cuda", ranks_per_node=per_node, group=False)

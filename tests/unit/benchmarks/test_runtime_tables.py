@@ -25,8 +25,9 @@ def test_floors_are_what_the_schemes_have_to_send(mode: str, two: float, four: f
     assert floor(mode, 1, 2, 4) == 0.0
 
 
-def test_the_models_size_is_that_of_its_parameters() -> None:
-    shape = Shape(width=48, layers=2, heads=2, vocabulary=100, sequence=16)
+@pytest.mark.parametrize("mlp", [False, True])
+def test_the_models_size_is_that_of_its_parameters(mlp: bool) -> None:
+    shape = Shape(width=48, layers=2, heads=2, vocabulary=100, sequence=16, mlp=mlp)
     assert run_ranks(1, "benchmarks.runtime_model:parameter_bytes", shape, group=False) == [size_of(shape)]
 
 
@@ -45,4 +46,4 @@ def test_the_table_has_medians_spreads_bytes_over_the_floor_and_ratios() -> None
 
 def test_weak_scaling_is_the_time_on_one_node_over_that_on_several() -> None:
     alone, four = series("ours", [1.0], 1, "scaling"), series("ours", [1.25], 4, "scaling")
-    assert efficiencies([alone, four]) == ["ours, : 80.0% on 4 nodes"]
+    assert efficiencies([alone, four]) == ["ours: 80.0% on 4 nodes, 3.20× one node"]
