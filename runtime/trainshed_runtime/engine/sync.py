@@ -29,9 +29,7 @@ class ReplicaSync:
         self._limit = limit
         self._overlap = overlap
         self._units = list(reversed(units))  # about the order in which backward passes finish them
-        self._flags = torch.zeros(
-            sum(len(unit.parameters) for unit in units) + len(self._plain), dtype=torch.uint8, device=mesh.device
-        )
+        self._used = [0] * (sum(len(unit.parameters) for unit in units) + len(self._plain))
         self._offsets: dict[str, int] = {}
         position = 0
         for unit in self._units:
@@ -55,7 +53,7 @@ class ReplicaSync:
         self._hook()
         for index, parameter in enumerate(self._all()):
             if parameter.grad is None:
-                self._flags[index] = 0
+                self._used[index] = 0
         self._active = boundary
         if boundary:
             self._prepare()
@@ -65,24 +63,23 @@ class ReplicaSync:
         if not self._active:
             self._prepare()
         self._active = False
-        used = None
-        if self._mesh.world_size > 1:
-            used = dist.all_reduce(self._flags, op=dist.ReduceOp.MAX, async_op=True)
+        flags, agreed = None, None
+        if self._mesh.world_size > 1 and self._used:
+            flags = torch.tensor(self._used, dtype=torch.uint8, device=self._mesh.device)
+            agreed = dist.all_reduce(flags, op=dist.ReduceOp.MAX, async_op=True)
         while self._started < len(self._buckets):
             self._start_next()
         for bucket in self._buckets:
             bucket.finish()
         self._buckets = []
-        if used is not None:
-            used.wait()
-        for parameter, flag in zip(self._all(), self._flags.tolist(), strict=True):
-            if not flag:
+        if agreed is not None and flags is not None:
+            agreed.wait()
+            self._used = flags.tolist()
+        for parameter, used in zip(self._all(), self._used, strict=True):
+            if not used:
                 parameter.grad = None
-        self._flags.zero_()
         # What has been averaged counts as made by everybody: a further backward pass adds to it.
-        for index, parameter in enumerate(self._all()):
-            if parameter.grad is not None:
-                self._flags[index] = 1
+        self._used = [int(parameter.grad is not None) for parameter in self._all()]
 
     def _all(self) -> list[nn.Parameter]:
         return [*(parameter for unit in self._units for parameter in unit.parameters), *self._plain]
@@ -94,14 +91,14 @@ class ReplicaSync:
                 if parameter.requires_grad and id(parameter) not in self._hooked:
                     self._hooked.add(id(parameter))
                     parameter.register_post_accumulate_grad_hook(lambda _, u=unit, i=index: self._sharded(u, i))
-        first = len(self._flags) - len(self._plain)
+        first = len(self._used) - len(self._plain)
         for index, parameter in enumerate(self._plain):
             if parameter.requires_grad and id(parameter) not in self._hooked:
                 self._hooked.add(id(parameter))
                 parameter.register_post_accumulate_grad_hook(lambda _, i=first + index: self._use(i))
 
     def _use(self, index: int) -> None:
-        self._flags[index] = 1
+        self._used[index] = 1
 
     def _prepare(self) -> None:
         """Buckets of what is trainable now."""

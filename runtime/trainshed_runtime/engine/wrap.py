@@ -51,8 +51,10 @@ def _divide(block: nn.Module, limit: int) -> list[nn.Module]:
     if _elements(block) <= limit:
         return [block]
     parts = [part for child in block.children() if _elements(child) for part in _divide(child, limit)]
-    # A container is never called, so it gathers nothing; its members are.
-    return parts if isinstance(block, _CONTAINERS) else [*parts, block]
+    within = {id(parameter) for part in parts for parameter in part.parameters()}
+    rest = any(id(parameter) not in within for parameter in block.parameters())
+    # A container is never called, so it would gather nothing; what is left of one falls to the root.
+    return [*parts, block] if rest and not isinstance(block, _CONTAINERS) else parts
 
 
 def _elements(module: nn.Module) -> int:

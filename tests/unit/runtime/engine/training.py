@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainshed_runtime.engine import Engine, EngineConfig
 from trainshed_runtime.mesh import MicsMesh
 
 VOCABULARY, LENGTH = 19, 5
+_DEVICE = "cuda" if os.environ.get("TRAINSHED_TEST_CUDA") == "1" else "cpu"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Case:
     bucket: int = 1 << 29
     overlap: bool = True
     attached: bool = True
+    dtype: str = "float64"
 
 
 class Block(nn.Module):
@@ -80,7 +83,7 @@ class Tiny(nn.Module):
 
 def make_model(case: Case) -> Tiny:
     torch.manual_seed(11)
-    return Tiny(case).to(torch.float64)
+    return Tiny(case).to(getattr(torch, case.dtype))
 
 
 def make_optimizer(case: Case, parameters: Any) -> torch.optim.Optimizer:
@@ -91,7 +94,7 @@ def make_optimizer(case: Case, parameters: Any) -> torch.optim.Optimizer:
 
 def tokens(step: int, micro: int, rank: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1_000_003 * step + 1009 * micro + rank)
-    return torch.randint(0, VOCABULARY, (2, LENGTH), generator=generator)
+    return torch.randint(0, VOCABULARY, (2, LENGTH), generator=generator).to(_DEVICE)
 
 
 def uses_extra(case: Case, rank: int) -> bool:
@@ -146,7 +149,7 @@ def train(case: Case) -> dict[str, Any]:
 
 def train_alone(case: Case, world: int) -> dict[str, Any]:
     """The same in one process, which sees all ranks' data."""
-    model = make_model(case)
+    model = make_model(case).to(_DEVICE)
     optimizer = make_optimizer(case, model.parameters())
     losses, norms, first = [], [], {}
     for step in range(case.steps):
@@ -179,7 +182,7 @@ def difference(found: dict[str, Any], wanted: dict[str, Any]) -> float:
                 return float("inf")
             if other is not None:
                 scale = max(float(other.abs().max()), 1e-12)
-                worst = max(worst, float((one - other).abs().max()) / scale)
+                worst = max(worst, float((one.to(other.device) - other).abs().max()) / scale)
     return worst
 
 
@@ -193,6 +196,24 @@ def compare(cases: list[Case]) -> list[float]:
         assert wanted[0] is not None
         worst.append(difference(found, wanted[0]))
     return worst
+
+
+def compare_on_cuda(cases: list[Case]) -> list[float]:
+    """As `compare`, over NCCL on one device for each rank (with TRAINSHED_TEST_CUDA=1)."""
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+    return compare(cases)
+
+
+def losses(case: Case) -> list[float]:
+    """Means over the ranks."""
+    found: list[float] = train(case)["losses"]
+    return found
+
+
+def alone_losses(case: Case, world: int) -> list[float]:
+    found: list[float] = train_alone(case, world)["losses"]
+    return found
 
 
 def fingerprint(case: Case) -> str:
