@@ -12,23 +12,17 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/apt /var/log/dpkg.log
 ENV PATH=/opt/trainshed/bin:$PATH PYTHONUNBUFFERED=1
 
-FROM python AS build
+FROM python AS libraries
 RUN apt-get update && apt-get install -y --no-install-recommends python3-venv
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv /opt/trainshed
 WORKDIR /src
-# The libraries first: they change seldom, and their layer is kept.
+# Before the sources: libraries change seldom, and their layers are kept.
 COPY pyproject.toml scripts/requirements_of.py requirements/constraints.txt ./
 RUN python3 requirements_of.py service worker >libraries.txt \
  && pip install --constraint constraints.txt --requirement libraries.txt 'setuptools>=77'
-COPY README.md LICENSE ./
-COPY service service
-COPY worker worker
-COPY runtime runtime
-COPY migrations migrations
-RUN pip install --no-deps --no-build-isolation .
 
-FROM build AS build-worker
+FROM libraries AS libraries-worker
 ARG TORCH=2.13.0+cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 # A wheel that pip's own settings find is taken first.
@@ -36,6 +30,14 @@ RUN pip install --constraint constraints.txt "torch==${TORCH}" \
  || pip install --constraint constraints.txt --extra-index-url "${TORCH_INDEX}" "torch==${TORCH}"
 RUN python3 requirements_of.py runtime --without torch >libraries.txt \
  && pip install --constraint constraints.txt --requirement libraries.txt
+
+FROM libraries AS build
+COPY . .
+RUN pip install --no-deps --no-build-isolation .
+
+FROM libraries-worker AS build-worker
+COPY . .
+RUN pip install --no-deps --no-build-isolation .
 
 FROM python AS service
 COPY --from=build /opt/trainshed /opt/trainshed

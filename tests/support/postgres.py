@@ -61,8 +61,12 @@ class PostgresServer:
         self._process.send_signal(signal.SIGQUIT)  # at once: nothing of it is kept
         self._process.wait(60)
 
-    def new_database(self, *, migrated: bool = True) -> str:
+    def new_database(self, *, migrated: bool = True, encoding: str = "UTF8") -> str:
         """The SQLAlchemy URL of a database that nobody else uses."""
+        if encoding != "UTF8":
+            name = next(self._names)
+            self._execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0")
+            return self._url(name)
         if migrated and not self._has_template:
             self._execute(f"CREATE DATABASE {_TEMPLATE}")
             migrate(self._url(_TEMPLATE))

@@ -22,7 +22,9 @@ _PRAGMAS = (
 def make_engine(url: str, *, readers: int = 4) -> Engine:
     """Connections that were taken with the execution option `trainshed_write` begin as writers."""
     if not make_url(url).drivername.startswith("sqlite"):
-        return create_engine(url, pool_size=readers + 1, max_overflow=2, pool_pre_ping=True)
+        # A server of encoding SQL_ASCII, as a C locale makes it, else answers in bytes.
+        encoding = {"client_encoding": "utf8"}
+        return create_engine(url, pool_size=readers + 1, max_overflow=2, pool_pre_ping=True, connect_args=encoding)
     engine = create_engine(
         url,
         poolclass=QueuePool,
