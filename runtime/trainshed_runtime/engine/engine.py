@@ -211,14 +211,17 @@ class Engine:
         scale_to([*sharded, *plain], norm, limit)
         return norm
 
-    def unscale(self, scale: float, limit: float | None = None) -> float:
+    def unscale(self, scale: float, limit: float | None = None, agree: bool = True) -> float:
         """Divide the gradients by a loss scale and clip them by `limit`, in one pass; returns their norm, unscaled.
 
         A norm that is not finite is an overflow on some rank, is the same on all ranks, and leaves the gradients alone.
+        `agree`: ask the other replicas, too, before a step is made or left out.
         """
         self._need_boundary("unscaling")
         sharded, plain = self.gradients()
-        norm = self._world_norm(global_norm(sharded, plain, self.mesh)) / scale
+        norm = global_norm(sharded, plain, self.mesh) / scale
+        if agree:
+            norm = self._world_norm(norm)
         if not math.isfinite(norm):
             return norm
         factor = 1.0 / scale

@@ -142,3 +142,30 @@ def refused_degree(degree: int) -> str:
     except InvalidDegree as error:
         return str(error)
     return "it was taken"
+
+
+def autocast(poison: int) -> dict[str, Any]:
+    """The script's own autocast and GradScaler; the batch of the last rank overflows at step `poison`."""
+    smp.init({"sharded_data_parallel_degree": 2, "sdp_gradient_clipping": 0})
+    torch.manual_seed(3)
+    model = smp.DistributedModel(Net())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.02))
+    scaler = smp.amp.GradScaler(init_scale=8.0, growth_interval=100)
+
+    @smp.step
+    def scaled_step(model: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(x, y)["loss"]
+        model.backward(scaler.scale(loss))
+        return loss
+
+    scales, weights = [], []
+    for step in range(3):
+        x, y = batch(step, smp.rank())
+        scaled_step(model, x * float("inf") if step == poison and smp.rank() == smp.size() - 1 else x, y)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        scales.append(scaler.get_scale())
+        weights.append(model.state_dict()["outer.bias"].tolist())
+    return {"scales": scales, "weights": weights}

@@ -79,6 +79,14 @@ def test_fp16_stays_close_to_float32_and_clips_once_more_by_hand() -> None:
     assert found[0]["losses"] == pytest.approx(_alone(2, 4, 1, 1, 0.5)["losses"], rel=5e-3)
 
 
+def test_a_scripts_own_grad_scaler_agrees_on_overflows() -> None:
+    found = run_ranks(4, f"{_SCRIPTS}:autocast", 1, ranks_per_node=2, group=False)
+    assert [one["scales"] for one in found] == [[8.0, 4.0, 4.0]] * 4
+    first, second, third = found[0]["weights"]
+    assert first == second != third
+    assert all(one["weights"] == found[0]["weights"] for one in found)
+
+
 def test_ranks_sizes_and_groups() -> None:
     found = run_ranks(4, f"{_SCRIPTS}:numbers", ranks_per_node=2, group=False)
     for rank, one in enumerate(found):
