@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime test-preload cluster cluster-down clean
+.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime test-preload test-cluster cluster cluster-down clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -20,6 +20,7 @@ help:
 	@echo "make test-tuning   search with Syne Tune's SageMaker backend over warm pools (some minutes)"
 	@echo "make cluster   PostgreSQL, object store, service and workers in containers, and a job on two (WORKERS=4, …)"
 	@echo "make cluster-down  remove them, with all that they hold"
+	@echo "make test-cluster  that cluster under test, where a container engine answers"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway, latency under an upload, the scheduler"
 	@echo "make bench-runtime  sharded training and collectives over limited links (root; about an hour)"
@@ -31,6 +32,10 @@ install:
 
 demo: install
 	@$(PYTHON) scripts/demo.py
+
+# The cluster in containers: build, a job on two workers, a warm one, a killed worker, the end.
+test-cluster: install
+	@$(PYTHON) -m pytest tests/cluster $(PYTEST_ARGS)
 
 # Containers of this machine's engine. WORKERS: how many instances.
 WORKERS ?= 2

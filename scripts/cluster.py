@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".trainshed" / "cluster"
 SECRETS = FOLDER / "secrets"
 ENV = FOLDER / "env.sh"
+PROJECT = "trainshed"
 HOME_INSIDE = "/var/lib/trainshed"
 UP_SECONDS = 180.0
 
@@ -62,7 +63,7 @@ def compose_command() -> list[str]:
     answer = subprocess.run(["docker", "info"], capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise ClusterError(f"no container engine answers: {answer.stderr.strip()[-300:]}")
-    base = ["--project-name", "trainshed", "--project-directory", str(ROOT), "--file", str(ROOT / "docker-compose.yml")]
+    base = ["--project-name", PROJECT, "--project-directory", str(ROOT), "--file", str(ROOT / "docker-compose.yml")]
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0:
         return ["docker", "compose", *base]
     if shutil.which("docker-compose"):
@@ -112,9 +113,14 @@ def bring_up(compose: list[str], options: argparse.Namespace) -> None:
     up_seconds = time.monotonic() - begun
     console.print(f"{options.workers} workers have joined after {up_seconds:.0f} s")
     if not options.no_demo:
-        inside = shlex.join([*compose, "exec", "service", "trainshed", "dashboard"])
-        demo.run_job(up_seconds, begun, log_in=inside)
+        demo.run_job(up_seconds, begun, log_in=f"{short(compose)} exec service trainshed dashboard")
     next_steps(compose)
+
+
+def short(compose: list[str]) -> str:
+    """Compose as one types it in the project's folder."""
+    program = "docker compose" if compose[1] == "compose" else compose[0]
+    return f"{program} -p {PROJECT}"
 
 
 def point_clients_here(compose: list[str]) -> None:
@@ -158,9 +164,8 @@ def next_steps(compose: list[str]) -> None:
     console.rule("[bold]it works[/]")
     shown = os.path.relpath(ENV)
     console.print(f"  . {shown}      # AWS clients of this shell talk to the cluster", markup=False)
-    console.print(
-        f"  {shlex.join(compose[:2])} logs -f worker; {shlex.join(compose[:2])} up -d --scale worker=4", markup=False
-    )
+    console.print(f"  {short(compose)} logs -f worker")
+    console.print(f"  {short(compose)} up -d --scale worker=4")
     console.print("  make cluster-down      # remove it all", markup=False)
 
 
