@@ -137,6 +137,7 @@ class Engine:
 
     def _after_backward(self) -> None:
         self._queued = False
+        self._sync.end_pass()
         for unit in self.units:
             unit.calls = 0
         self.micro_step += 1
@@ -155,7 +156,7 @@ class Engine:
     @property
     def synchronized(self) -> bool:
         """Whether gradients, where there are any, are averaged over the world: no accumulation is under way."""
-        return self.micro_step == 0
+        return self.micro_step == 0 and not self._sync.unseen
 
     def synchronize(self) -> None:
         """End the accumulation here, however many backward passes it had; a collective call of the world."""
@@ -168,6 +169,8 @@ class Engine:
         """Forget the gradients and begin a new accumulation."""
         for parameter in self.parameters():
             parameter.grad = None
+        self._sync.end_pass()
+        self._sync.unseen = False
         self.micro_step = 0
         for unit in self.units:
             unit.give_back()

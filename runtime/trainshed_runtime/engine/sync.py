@@ -41,6 +41,10 @@ class ReplicaSync:
         self._arrived: dict[str, set[int]] = {}
         self._started = 0
         self._active = False
+        self._in_pass = False
+        self.unseen = False
+        """Whether gradients came from a backward pass that did not go through the module's own output."""
+        self._hook()
 
     def watch(self) -> None:
         """Learn which gradients autograd makes; called after each forward pass, since units gather when first used."""
@@ -51,6 +55,7 @@ class ReplicaSync:
     def begin(self, boundary: bool) -> None:
         """A backward pass begins. A gradient that somebody has set to None counts as never made."""
         self._hook()
+        self._in_pass = True
         for index, parameter in enumerate(self._all()):
             if parameter.grad is None:
                 self._used[index] = 0
@@ -58,11 +63,16 @@ class ReplicaSync:
         if boundary:
             self._prepare()
 
+    def end_pass(self) -> None:
+        """A backward pass has ended."""
+        self._in_pass = False
+
     def finish(self) -> None:
         """At the end of the boundary's backward pass: all gradients are averaged, or None where nobody has one."""
         if not self._active:
             self._prepare()
         self._active = False
+        self.unseen = False
         flags, agreed = None, None
         if self._mesh.world_size > 1 and self._used:
             flags = torch.tensor(self._used, dtype=torch.uint8, device=self._mesh.device)
@@ -121,6 +131,8 @@ class ReplicaSync:
 
     def _sharded(self, unit: Unit, index: int) -> None:
         """A reduce-scatter has left a parameter's sharded gradient."""
+        if not self._in_pass:
+            self.unseen = True
         if not (self._active and self._overlap):
             return
         self._arrived[unit.name].add(index)

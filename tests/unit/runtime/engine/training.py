@@ -26,7 +26,7 @@ class Case:
     degree: int = 1
     accumulation: int = 1
     steps: int = 3
-    hidden: int = 12
+    hidden: int = 16
     layers: int = 2
     clip: float = 0.0
     optimizer: str = "adamw"
@@ -266,6 +266,48 @@ def zero_in_the_middle(case: Case) -> float:
     return difference(
         {"losses": [], "norms": [], "gradients": gradients, "weights": {}},
         {"losses": [], "norms": [], "gradients": wanted, "weights": {}},
+    )
+
+
+def parts_and_errors(case: Case) -> float:
+    """A pass that raises is forgotten; a loss of a part of the module, past its output, counts in the next step."""
+    engine = make_engine(case)
+    optimizer = make_optimizer(case, engine.module.parameters())
+    engine.attach(optimizer)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = make_model(case)
+    alone = make_optimizer(case, model.parameters())
+
+    def break_it(*_: Any) -> None:
+        raise ArithmeticError
+
+    for step in range(3):
+        if step == 1:
+            handle = engine.module.blocks[1].second.register_forward_hook(break_it)
+            try:
+                engine.module(tokens(8, 0, rank)).backward()
+            except ArithmeticError:
+                engine.reset()
+            handle.remove()
+            loss = engine.module(tokens(8, 0, rank))
+            handle = loss.register_hook(break_it)
+            try:
+                loss.backward()
+            except ArithmeticError:
+                engine.reset()
+        engine.module(tokens(step, 0, rank)).backward()
+        torch.stack([model(tokens(step, 0, other)) for other in range(world)]).mean().backward()
+        if step == 2:
+            x = torch.randn(2, case.hidden, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+            for one, share in ((engine.module, rank + 1.0), (model, (world + 1) / 2)):
+                (one.blocks[0](x) ** 2).mean().mul(share).backward()
+        for one in (optimizer, alone):
+            one.step()
+            one.zero_grad()
+    wanted = {name: value.detach() for name, value in model.named_parameters()}
+    return difference(
+        {"losses": [], "norms": [], "gradients": {}, "weights": state_of(engine)},
+        {"losses": [], "norms": [], "gradients": {}, "weights": wanted},
     )
 
 
