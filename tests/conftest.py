@@ -16,6 +16,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.support.databases import end_database_server
 from tests.support.depth import examples
 from tests.support.forks import end_fork_server
 from tests.support.leftovers import leftovers
@@ -54,6 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """After the workers' end. What is left is a fault of a test, or of ours, even where all passed."""
     end_fork_server()
+    end_database_server()
     end_rank_parent()
     config = session.config
     folder = config.stash.get(_RUN_FOLDER, None)

@@ -12,7 +12,7 @@ from botocore.config import Config
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tests.support.databases import make_database
+from tests.support.databases import database_settings, make_database
 from tests.support.forks import ForkedProcess
 from tests.support.ports import free_port
 from tests.support.processes import start_process
@@ -32,7 +32,8 @@ class ApiProcess:
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
-        self._values = {"home": str(home), "port": self.port, "gateway_port": 9, "ingest_port": 9, **settings}
+        self._values = {"home": str(home), "port": self.port, "gateway_port": 9, "ingest_port": 9}
+        self._values |= database_settings(home) | settings
         self.settings = Settings.model_validate(self._values)
         self.bootstrap, self.token = self._prepare()
         self.process: ForkedProcess | None = None

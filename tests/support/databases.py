@@ -1,16 +1,20 @@
 """Databases for tests: SQLite files with the newest schema, copied from one that was migrated once in each process.
 
-They refuse texts that are longer than their columns, as PostgreSQL does: SQLite alone would store them.
+They refuse texts that are longer than their columns, as PostgreSQL does: SQLite alone would store them. With
+TRAINSHED_TEST_DATABASE=postgresql every service of a test has a database of a PostgreSQL server instead, one server for
+each pytest worker.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import String, Text
 from sqlalchemy.engine import make_url
@@ -18,14 +22,41 @@ from sqlalchemy.engine import make_url
 from trainshed_service.store import migrate
 from trainshed_service.store.models import Base
 
+if TYPE_CHECKING:
+    from tests.support.postgres import PostgresServer
+
+_ON_POSTGRESQL = os.environ.get("TRAINSHED_TEST_DATABASE", "sqlite") == "postgresql"
+_running = ExitStack()
+
 
 def make_database(url: str) -> None:
-    """The SQLite database at `url` as `migrate` leaves it. One that is there already stays as it is."""
+    """The database at `url` as `migrate` leaves it. A SQLite file that is there already stays as it is."""
+    if not url.startswith("sqlite"):
+        migrate(url)
+        return
     database = make_url(url).database
     assert database, f"not a file: {url}"
     path = Path(database)
     if not path.exists():
         path.write_bytes(_migrated())
+
+
+@functools.cache
+def database_settings(home: Path, *, empty: bool = False) -> dict[str, str]:
+    """Settings of a service in `home`: none, so that it has files of its own, or a database that is nobody else's."""
+    return {"database_url": _server().new_database(migrated=not empty)} if _ON_POSTGRESQL else {}
+
+
+def end_database_server() -> None:
+    _running.close()
+
+
+@functools.cache
+def _server() -> PostgresServer:
+    from tests.support.postgres import PostgresServer
+
+    folder = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix="pg-")))
+    return _running.enter_context(PostgresServer(folder))
 
 
 @functools.cache

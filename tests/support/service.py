@@ -12,7 +12,7 @@ import boto3
 from botocore.config import Config
 from sqlalchemy import select
 
-from tests.support.databases import make_database
+from tests.support.databases import database_settings, make_database
 from tests.support.forks import ForkedProcess
 from tests.support.ports import free_port
 from tests.support.processes import start_process
@@ -25,6 +25,7 @@ from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 from trainshed_service.store.models import Agent, Attempt, Cluster, Instance, Job, Node, User
 
+_MODULES = {"api": "trainshed_service.api", "logs": "trainshed_service.logs.__main__"}
 AGENT_KEY = "agent-key-of-a-test"
 
 
@@ -32,7 +33,9 @@ class LocalService:
     """`api` and `logs` (the ingest) of one home. Use as a context manager: every process ends with it."""
 
     def __init__(self, home: Path) -> None:
-        self.settings = Settings(home=home, port=free_port(), ingest_port=free_port(), gateway_port=free_port())
+        self._database = database_settings(home)
+        ports = {name: free_port() for name in ("port", "ingest_port", "gateway_port")}
+        self.settings = Settings.model_validate({"home": home, **ports, **self._database})
         self._processes: dict[str, ForkedProcess] = {}
         home.mkdir(parents=True, exist_ok=True)
         for url in (self.settings.resolved_database_url, self.settings.resolved_logs_database_url):
@@ -70,8 +73,8 @@ class LocalService:
         settings = self.settings
         names = ("home", "port", "ingest_port", "gateway_port", "account_id")
         self._processes[part] = start_process(
-            f"trainshed_service.{part}",
-            {name: getattr(settings, name) for name in names},
+            _MODULES[part],
+            {name: getattr(settings, name) for name in names} | self._database,
             settings.home / f"{part}.log",
             (self.url if part == "api" else self.ingest_url) + "/healthz",
         )

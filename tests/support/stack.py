@@ -11,6 +11,7 @@ from typing import Any
 
 import boto3
 
+from tests.support.databases import database_settings
 from tests.support.processes import plain_environment
 from tests.support.wait import patient
 from trainshed_service.embedded.home import Home
@@ -57,7 +58,8 @@ class Stack:
     @classmethod
     def up(cls, home: Path, *options: str, settings: dict[str, str] | None = None) -> Stack:
         """`settings`: TRAINSHED_* variables of the service, as docs/operations.md tells."""
-        env = plain_environment() | (settings or {})
+        database = {f"TRAINSHED_{name.upper()}": value for name, value in database_settings(home, empty=True).items()}
+        env = plain_environment() | database | (settings or {})
         run(TRAINSHED, "up", "--home", home, "--detach", *options, env=env, timeout=120)
         return cls.at(home)
 
