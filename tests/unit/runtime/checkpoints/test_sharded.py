@@ -66,7 +66,7 @@ def test_failures_refusals_and_pruning(tmp_path: Path) -> None:
         assert "has no file 'newest'" in nothing
         assert "b_sharded is not there" in absent
         assert "a file without '/'" in tag
-        assert "holds embedding.weight as (19, 16), the module as (19, 13)" in shape
+        assert "holds embedding.weight as (19, 16), the module as (19, 17)" in shape
         assert "lacks blocks.2." in modules
         assert "save after optimizer.step()" in accumulation
         assert kept == ["newest", "step2_sharded", "step3_sharded"], "a tag that is saved again replaces its folder"
