@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -169,3 +171,16 @@ def autocast(poison: int) -> dict[str, Any]:
         scales.append(scaler.get_scale())
         weights.append(model.state_dict()["outer.bias"].tolist())
     return {"scales": scales, "weights": weights}
+
+
+def user_content(path: str) -> tuple[int, float, list[int], str]:
+    """Written by one script and read as a merge tool does it."""
+    content = {
+        "num_params": np.int64(7),
+        "lr": np.float32(0.5),
+        "shape": np.array([1, 2]),
+        "cli_args": argparse.Namespace(size="tiny"),
+    }
+    torch.save(content, path)
+    read = torch.load(path, map_location="cpu")
+    return int(read["num_params"]), float(read["lr"]), read["shape"].tolist(), read["cli_args"].size
