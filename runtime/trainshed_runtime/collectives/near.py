@@ -115,8 +115,10 @@ class Near:
                 self._write(place)
 
     def close(self) -> None:
-        """The others see it as the end of this rank."""
+        """The others see it as the end of this rank; a wait of this rank in another thread fails."""
         for one in self._sockets.values():
+            with suppress(OSError):  # the other end may be gone
+                one.shutdown(socket.SHUT_RDWR)  # closing alone would not wake who polls
             one.close()
 
     def _write(self, place: int) -> None:
@@ -161,7 +163,8 @@ class Near:
         """It may have done its part already and left in peace; whoever needs it still is told."""
         if place not in self._gone:
             self._gone[place] = reason
-            self._poll.unregister(self._sockets[place])
+            with suppress(ValueError, OSError):  # another thread has closed it
+                self._poll.unregister(self._sockets[place])
         self._out[place].clear()
 
     def _match(self, place: int, lane: int) -> None:

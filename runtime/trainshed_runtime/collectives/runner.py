@@ -9,12 +9,29 @@ The thread starts with the first asynchronous call, so a process that forks befo
 import threading
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed import Work
 from torch.futures import Future
+
+
+class Started(Work):
+    """The handle of a collective under way. `wait` raises what the collective raised; torch's own handle of a future
+    swallows it, and whoever waited would go on with what never arrived."""
+
+    def __init__(self, future: "Future[Any]") -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """The collective has a limit of its own; `timeout` is not used."""
+        self._future.wait()
+        return True
+
+    def get_future(self) -> "Future[Any]":
+        return self._future
 
 
 class Runner:
@@ -58,7 +75,7 @@ class Runner:
                 self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        return _create_work_from_future(future), future
+        return Started(future), future
 
     def close(self, timeout: float = 5.0) -> None:
         """Waits for the call that runs, up to `timeout` seconds."""

@@ -20,6 +20,7 @@ from torch.futures import Future
 from trainshed_runtime.collectives.communicator import Communicator
 from trainshed_runtime.collectives.device import DeviceHops
 from trainshed_runtime.collectives.links import Links
+from trainshed_runtime.collectives.runner import Started
 from trainshed_runtime.topology import Topology
 
 _CPU, _CUDA = torch.device("cpu"), torch.device("cuda")
@@ -108,7 +109,7 @@ class SmddpGroup(ProcessGroup):
             future = work.get_future().then(lambda done: back(done.value()))
             if wait:
                 future.wait()
-            return _create_work_from_future(future)
+            return Started(future)
         return super().allreduce_coalesced(tensors, opts) if opts is not None else super().allreduce_coalesced(tensors)
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, **more: Any) -> Work:
@@ -225,8 +226,13 @@ class SmddpGroup(ProcessGroup):
         if len(works) == 1:
             return works[0]
         if all(output.device.type == "cpu" for output in outputs):
-            every = torch.futures.collect_all([work.get_future() for work in works])
-            return _create_work_from_future(every.then(lambda _: outputs))
+
+            def all_done(done: Any) -> list[torch.Tensor]:
+                for each in done.value():
+                    each.value()  # raises what it failed with
+                return outputs
+
+            return Started(torch.futures.collect_all([work.get_future() for work in works]).then(all_done))
         for work in works[:-1]:  # CUDA: the current stream waits, and so does whoever waits for the last one
             work.wait()
         return works[-1]
