@@ -4,8 +4,8 @@ Each rank tells the others through the process group's store, over a connection 
 the name of the wait that it is in (or was in last), and a heartbeat. A rank that has waited for `timeout` seconds reads
 what the others told and says which of them have not come, and whether they still live. Its connections are then closed
 by what `interrupt` names; the `expect` block raises RanksMissing with the same words. A process that cannot be
-interrupted (a wait in C++ that knows no timeout) writes its threads' stacks and ends with exit code 75 after `grace`
-more seconds.
+interrupted (gloo's waits for one message know no other end than their own timeout) writes its threads' stacks and ends
+with exit code 75 after `grace` more seconds.
 
     watchdog = Watchdog(timeout=300, interrupt=[communicator.close])
     with watchdog.expect("gradients of step 12"):
@@ -110,6 +110,18 @@ class Watchdog:
             with self._changed:
                 self._position = Position(number, name, False, self._position.beats)
                 self._since = None
+
+    def guard(self, holder: Any, name: str, called: str) -> None:
+        """Expect all ranks in each call of the method `holder.name`; calls inside of such a call are part of it."""
+        inner = getattr(holder, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._since is not None:
+                return inner(*args, **kwargs)
+            with self.expect(called):
+                return inner(*args, **kwargs)
+
+        setattr(holder, name, call)
 
     def close(self) -> None:
         """End the watching; what the others know of this rank stays."""

@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from smdistributed.modelparallel.torch.state import current
+from smdistributed.modelparallel.torch.watching import watch
 from trainshed_runtime.engine import Engine
 from trainshed_runtime.engine.fsdp2 import local
 from trainshed_runtime.engine.scaler import DynamicLossScale, LossScale
@@ -55,6 +56,7 @@ class DistributedOptimizer(Optimizer):
         self._norm: float | None = None
         self._engine.attach(optimizer)
         state.optimizer = self
+        self.watchdog = watch(state.model, self)
 
     def _check_parameters(self) -> None:
         own = {id(parameter) for parameter in self._engine.parameters()}
@@ -101,7 +103,7 @@ class DistributedOptimizer(Optimizer):
         if self._norm is not None:
             norm = self._engine.clip(max_norm)
         else:
-            norm = self._norm = self._engine.unscale(self.loss_scale, max_norm)
+            norm = self._norm = self._engine.unscale(self.loss_scale, max_norm, agree=self.scales)
         return norm if math.isfinite(norm) else -1.0
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -113,7 +115,7 @@ class DistributedOptimizer(Optimizer):
             self._engine.synchronize()
             norm = self._norm
             if norm is None and (self.scales or self._clip):
-                norm = self._engine.unscale(self.loss_scale, self._clip or None)
+                norm = self._engine.unscale(self.loss_scale, self._clip or None, agree=self.scales)
             elif norm is not None and self._clip and math.isfinite(norm):
                 self._engine.clip(self._clip)
             self._norm = None

@@ -40,13 +40,14 @@ def reported(steps: int) -> dict[str, Any]:
 def hung(timeout: float) -> dict[str, Any]:
     """Rank 2 stays away, alive, from an all-reduce of gloo's and from one of ours; what the others are told."""
     store = dist.distributed_c10d._get_default_store()
-    communicator = Communicator.of_group(timeout=timedelta(seconds=120))
+    communicator = Communicator.of_group(timeout=timedelta(seconds=10))  # for gloo's part, which nothing can wake
     group = dist.group.WORLD
     assert group is not None
     out = io.StringIO()
-    watchdog = Watchdog(timeout, interrupt=[communicator.close], groups=[group], out=out, exits=False)
+    watchdog = Watchdog(timeout, interrupt=[communicator.close], groups=[group], out=out, grace=40)
     with watchdog.expect("the first, to which all come"):
         dist.barrier()
+        communicator.all_reduce(torch.zeros(100_000))
     if dist.get_rank() == 2:
         for rank in range(2):
             store.wait([f"done/{rank}"], timedelta(seconds=60))
@@ -66,6 +67,29 @@ def hung(timeout: float) -> dict[str, Any]:
     store.set(f"done/{dist.get_rank()}", "1")
     watchdog.close()
     return {"told": told, "printed": out.getvalue()}
+
+
+def script(stuck: int) -> dict[str, Any]:
+    """A script of smp with both switches on; in its third step the rank `stuck` stays away."""
+    import smdistributed.modelparallel.torch as smp
+    from tests.unit.runtime.engine.training import make_model
+
+    smp.init({"ddp": True, "sharded_data_parallel_degree": 2})
+    model = smp.DistributedModel(make_model(Case()))
+    optimizer = smp.DistributedOptimizer(make_optimizer(Case(), model.parameters()))
+    store = dist.distributed_c10d._get_default_store()
+    for number in range(3):
+        if number == 2 and dist.get_rank() == stuck:
+            store.wait(["told"], timedelta(seconds=60))
+            return {}
+        try:
+            model.backward(model(tokens(number, 0, dist.get_rank())))
+            optimizer.step()
+            optimizer.zero_grad()
+        except RanksMissing as error:
+            store.set("told", "1")
+            return {"told": str(error), "ranks": error.ranks}
+    return {"told": "nothing"}
 
 
 def dead(timeout: float) -> str:

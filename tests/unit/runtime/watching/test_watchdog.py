@@ -26,6 +26,19 @@ def test_a_hung_rank_is_named_to_every_other() -> None:
         assert found["printed"].count("[trainshed] rank") >= 1
 
 
+def test_a_script_of_smp_is_watched_where_its_environment_asks() -> None:
+    env = {"TRAINSHED_WATCHDOG_SECONDS": "2", "TRAINSHED_TELEMETRY": "1"}
+    outcomes = try_ranks(2, f"{_CASES}:script", 1, env=env)
+    assert all(outcome.ok for outcome in outcomes), outcomes
+    assert outcomes[0].value["ranks"] == (1,)
+    assert "rank 1 has not come since 'an optimizer step'" in outcomes[0].value["told"]
+    assert "in 'a forward pass'" in outcomes[0].value["told"], "a gather that failed in the background is not swallowed"
+    assert [line.split()[1] for line in outcomes[0].output.splitlines() if "tokens_per_second=" in line] == [
+        "step=1",
+        "step=2",
+    ]
+
+
 def test_a_dead_rank_is_named_and_a_wait_without_end_ends() -> None:
     alive, killed = try_ranks(2, f"{_CASES}:dead", 2.0, grace=40)
     assert killed.signal == 9
