@@ -222,6 +222,8 @@ class Links:
             f"rank {self.ranks[self.rank]}: in collective {self.calls} of the group of ranks {list(self.ranks)} "
             f"nothing {what} rank {self.ranks[peer]} (time limit {self.timeout.total_seconds():g} s): {error}"
         )
+        if self._near is not None:
+            self._near.close()  # so that the node's ranks are told at once; others are when this process ends
         return self.failure
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import torch
@@ -247,3 +248,21 @@ def cuda() -> None:
     for found, expected in zip(trained.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(found.grad.cpu(), expected.grad, rtol=1e-10, atol=1e-12)
     dist.destroy_process_group()
+
+
+def loses_a_rank(how: str) -> None:
+    """The last rank dies; the others end by an error, whatever way they wait: none goes on with what never came."""
+    rank, world = start()
+    value = torch.ones(50_000)
+    dist.all_reduce(value)
+    if rank == world - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "ddp":
+        trained = DistributedDataParallel(model())
+        trained(batches(world)[0][rank]).square().mean().backward()
+    elif how == "coalesced":
+        dist.all_reduce_coalesced([value, value[:7].clone()], async_op=True).wait()
+    else:
+        work = dist.all_reduce(value, async_op=how == "later")
+        if work is not None:
+            work.wait()

@@ -1,11 +1,12 @@
 """The backend smddp: what scripts do with torch.distributed, over ranks that are processes."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.ranks import run_ranks
+from tests.support.ranks import run_ranks, try_ranks
 
 _CASES = "tests.integration.runtime.smddp_cases"
 
@@ -29,6 +30,14 @@ def test_the_names_of_the_first_version() -> None:
 
 def test_hops_of_whole_collectives() -> None:
     run_ranks(4, f"{_CASES}:hops")
+
+
+@pytest.mark.parametrize("how", ["now", "later", "coalesced", "ddp"])
+def test_a_dead_rank_is_an_error_on_every_other(how: str) -> None:
+    *others, dead = try_ranks(4, f"{_CASES}:loses_a_rank", how, ranks_per_node=2, group=False)
+    assert dead.signal == signal.SIGKILL
+    for other in others:
+        assert other.error is not None and "rank" in other.error, f"{how}: nothing was noticed: {other}"
 
 
 @pytest.mark.gpu
