@@ -52,6 +52,11 @@ class Settings(BaseSettings):
     dispatch_deadline_seconds: float = Field(default=600.0, description="an attempt not running by then has failed")
     max_dispatch_attempts: int = Field(default=3, description="starts of one attempt that nodes may reject")
     max_keep_alive_seconds: int = Field(default=3600, description="the longest keep-alive period of warm pools")
+    pool_coming_seconds: float = Field(
+        default=5.0,
+        ge=0,
+        description="a job waits for a matching warm pool that is still being emptied, rather than start elsewhere",
+    )
     max_cluster_life_seconds: float = Field(
         default=28 * 86400.0, description="instances are given back when jobs have held them for so long in a row"
     )

@@ -53,7 +53,7 @@ def keep_cluster(
         why = f"they were held for {settings.max_cluster_life_seconds:g} s, the longest that is allowed"
     else:
         set_warning(session, live.cluster_id, now, settings.pool_warning_seconds)
-        return coming_pools(session, live.cluster_id)
+        return coming_pools(session, settings.pool_coming_seconds, live.cluster_id)
     show(session, live.job_id, PoolStatus.TERMINATED, pool_retained_seconds=0)
     record(session, now, "pool.not_kept", f"job/{live.job_name}", f"The job's instances are not kept warm: {why}")
     return ()

@@ -4,7 +4,7 @@ Whoever sends the next job as soon as the last one has ended expects its instanc
 a matching job waits for them rather than start afresh elsewhere, which takes longer. Not for ever: emptying may hang.
 
 Invariant: a pool is coming from the transaction in which its job ended until it is available or ended, and counts as
-such for `WAIT_SECONDS` at most, also over a restart.
+such for the setting `pool_coming_seconds` at most, also over a restart.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ from trainshed_service.pools.life import available, kept_of
 from trainshed_service.scheduling.events import PoolComing
 from trainshed_service.store.tables import clusters, jobs, nodes
 
-WAIT_SECONDS = 5.0
-"""About what a start on other instances takes."""
 
-
-def coming_pools(session: Session, cluster_id: str | None = None) -> list[PoolComing]:
-    """All of them, or the one that this cluster is going to be."""
+def coming_pools(session: Session, longest: float, cluster_id: str | None = None) -> list[PoolComing]:
+    """All of them, or the one that this cluster is going to be. `longest`: seconds that they count as such."""
     query = (
         select(clusters, jobs.c.user_id)
         .join(jobs, jobs.c.id == clusters.c.last_job_id)
@@ -55,7 +52,7 @@ def coming_pools(session: Session, cluster_id: str | None = None) -> list[PoolCo
                 pool.user_id,
                 pool.instance_type,
                 pool.node_ids,
-                min(pool.since + WAIT_SECONDS, pool.until),
+                min(pool.since + longest, pool.until),
             )
         )
     return found

@@ -119,7 +119,11 @@ class Scheduler:
         """An agent was heard from for the first time since this process started: its nodes may be used."""
         present = self._present()
         self.submit(
-            await self._database.read(lambda session: load_agent(session, agent_id, present, self._history.expect))
+            await self._database.read(
+                lambda session: load_agent(
+                    session, agent_id, present, self._history.expect, self._settings.pool_coming_seconds
+                )
+            )
         )
 
     def explain(self, job_id: int) -> str | None:
@@ -221,7 +225,7 @@ class Scheduler:
 
         def load(session: Session) -> list[PlannerEvent]:
             self._history.load(session)
-            return load_events(session, present, self._history.expect)
+            return load_events(session, present, self._history.expect, self._settings.pool_coming_seconds)
 
         loaded = await self._database.read(load)
         self._history_at = self._clock.now()

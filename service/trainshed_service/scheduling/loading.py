@@ -38,7 +38,7 @@ Expect = Callable[[int | None, dict[str, Any]], float | None]
 _LIVE = [state.value for state in LIVE_ATTEMPT]
 
 
-def load_events(session: Session, present: set[str], expect: Expect) -> list[PlannerEvent]:
+def load_events(session: Session, present: set[str], expect: Expect, coming: float) -> list[PlannerEvent]:
     """All that the planner has to know."""
     events: list[PlannerEvent] = [soft_quotas(session)]
     for row in session.execute(select(usage)):
@@ -50,7 +50,7 @@ def load_events(session: Session, present: set[str], expect: Expect) -> list[Pla
             if node is not None:
                 here.add(row.id)
                 events.append(node)
-    events += _holders(session, here, expect)
+    events += _holders(session, here, expect, coming)
     live = select(attempts.c.job_id).where(attempts.c.state.in_(_LIVE))
     rows = session.execute(
         _queued().where(jobs.c.state == JobState.QUEUED.value, jobs.c.id.not_in(live)).order_by(jobs.c.id)
@@ -59,7 +59,7 @@ def load_events(session: Session, present: set[str], expect: Expect) -> list[Pla
     return events
 
 
-def load_agent(session: Session, agent_id: str, present: set[str], expect: Expect) -> list[PlannerEvent]:
+def load_agent(session: Session, agent_id: str, present: set[str], expect: Expect, coming: float) -> list[PlannerEvent]:
     """The nodes of an agent that was just heard from for the first time, and who holds them. `present`: all such."""
     own: dict[str, PlannerEvent] = {}
     here: set[str] = set()
@@ -70,7 +70,9 @@ def load_agent(session: Session, agent_id: str, present: set[str], expect: Expec
             here.add(row.id)
             if row.agent_id == agent_id:
                 own[row.id] = event
-    holders = [holder for holder in _holders(session, here, expect) if not own.keys().isdisjoint(holder.node_ids)]
+    holders = [
+        holder for holder in _holders(session, here, expect, coming) if not own.keys().isdisjoint(holder.node_ids)
+    ]
     return [*own.values(), *holders]
 
 
@@ -100,7 +102,9 @@ def _node_event(row: Any) -> PlannerEvent | None:
     return None
 
 
-def _holders(session: Session, here: set[str], expect: Expect) -> list[Running | PoolAvailable | PoolComing]:
+def _holders(
+    session: Session, here: set[str], expect: Expect, coming: float
+) -> list[Running | PoolAvailable | PoolComing]:
     """What runs on these nodes, and the warm pools (also coming ones) all of whose nodes are among them."""
     events: list[Running | PoolAvailable | PoolComing] = []
     held = session.execute(
@@ -129,7 +133,7 @@ def _holders(session: Session, here: set[str], expect: Expect) -> list[Running |
     )
     events += [_running_event(row, by_attempt[row.id], expect) for row in running if row.id in by_attempt]
     events += [pool for pool in _pools(session) if here.issuperset(pool.node_ids)]
-    events += [pool for pool in coming_pools(session) if here.issuperset(pool.node_ids)]
+    events += [pool for pool in coming_pools(session, coming) if here.issuperset(pool.node_ids)]
     return events
 
 

@@ -87,8 +87,11 @@ def test_a_matching_job_takes_the_pool_and_the_chain_goes_on(api: ApiProcess, jo
     step_until([agent], lambda: node_states(api) == ["free"] * 4)
 
 
-def test_the_next_job_waits_while_the_instances_of_the_last_one_are_emptied(api: ApiProcess, join: Join) -> None:
+def test_the_next_job_waits_while_the_instances_of_the_last_one_are_emptied(
+    start_api: Callable[..., ApiProcess], join: Join
+) -> None:
     """Also where others are free."""
+    api = start_api(pool_coming_seconds=300)
     agent = join(api, slots=2)
     agent.exits = 0
     create(api, "last", **warm())
