@@ -29,6 +29,11 @@ _MODULES = {"api": "trainshed_service.api", "logs": "trainshed_service.logs.__ma
 AGENT_KEY = "agent-key-of-a-test"
 
 
+def attempt_of(job: str) -> str:
+    """The attempt's id of a job that was placed; a job's name may be as long as the id may be."""
+    return f"{job[:50]}-attempt"
+
+
 class LocalService:
     """`api` and `logs` (the ingest) of one home. Use as a context manager: every process ends with it."""
 
@@ -112,7 +117,7 @@ class LocalService:
     def place_job(self, name: str, hosts: int = 1, *, attempt: str | None = None) -> list[str]:
         """Rows of a job that trains on `hosts` nodes of one agent, whose key is AGENT_KEY; the names of its streams."""
         at = 1_790_000_000.0
-        attempt_id = attempt or f"{name}-attempt"
+        attempt_id, cluster_id = attempt or attempt_of(name), f"{name[:50]}-cluster"
         state = JobState.TRAINING
 
         def store(session: Any) -> None:
@@ -123,20 +128,20 @@ class LocalService:
             job.request_raw, job.request, job.instance_count = b"{}", self.request(name, hosts), hosts
             job.created_at = job.modified_at = job.training_started_at = at
             session.add(job)
-            session.add(Cluster(id=f"{name}-cluster", state="held", epoch=1, created_at=at))
+            session.add(Cluster(id=cluster_id, state="held", epoch=1, created_at=at))
             session.flush()
-            row = Attempt(id=attempt_id, job_id=job.id, number=1, cluster_id=f"{name}-cluster", state="running")
+            row = Attempt(id=attempt_id, job_id=job.id, number=1, cluster_id=cluster_id, state="running")
             row.created_at, row.deadline_at = at, 4_000_000_000.0
             session.add(row)
             session.flush()
             taken = session.query(Node).count()
             for rank in range(hosts):
-                node_id = f"{name}-node-{rank}"
+                node_id = f"{name[:50]}-node-{rank}"
                 node = Node(id=node_id, agent_id="agent", slot=taken + rank, state="leased")
-                node.cluster_id = f"{name}-cluster"
+                node.cluster_id = cluster_id
                 session.add(node)
                 session.flush()
-                instance = Instance(id=f"{name}-{rank}", attempt_id=attempt_id, rank=rank, node_id=node_id)
+                instance = Instance(id=f"{name[:50]}-{rank}", attempt_id=attempt_id, rank=rank, node_id=node_id)
                 instance.host, instance.instance_type = f"algo-{rank + 1}", "ml.c5.xlarge"
                 instance.instance_group = "homogeneousCluster"
                 session.add(instance)

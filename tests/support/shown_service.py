@@ -14,7 +14,7 @@ import httpx
 from sqlalchemy import update
 
 from tests.integration.logs.conftest import make_streams
-from tests.support.service import AGENT_KEY, LocalService
+from tests.support.service import AGENT_KEY, LocalService, attempt_of
 from trainshed_service.store.tables import changed, jobs
 
 
@@ -64,7 +64,7 @@ class ShownService(LocalService):
             yield client
 
     def _ingest(self, path: str, body: dict[str, Any], job: str, source: str) -> None:
-        whole = {"job_name": job, "attempt_id": f"{job}-attempt", "source": source, **body}
+        whole = {"job_name": job, "attempt_id": attempt_of(job), "source": source, **body}
         headers = {"Authorization": f"Bearer {AGENT_KEY}"}
         answer = httpx.post(f"{self.ingest_url}/ingest/v1/{path}", json=whole, headers=headers, timeout=60)
         assert answer.is_success, answer.text

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.logs.conftest import make_streams
-from tests.support.service import AGENT_KEY, LocalService
+from tests.support.service import AGENT_KEY, LocalService, attempt_of
 from tests.support.wait import wait_until
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
@@ -30,7 +30,7 @@ def batch(
         {"seq": seq, "timestamp_ms": now, "stream": stream or source, "text": f"{source} says {seq}"}
         for seq in range(first, first + count)
     ]
-    return {"job_name": job, "attempt_id": attempt or f"{job}-attempt", "source": source, "lines": lines}
+    return {"job_name": job, "attempt_id": attempt or attempt_of(job), "source": source, "lines": lines}
 
 
 def post(service: LocalService, body: Any, headers: dict[str, str] | None = None, path: str = "logs") -> httpx.Response:
@@ -59,7 +59,7 @@ def test_only_the_agent_of_the_attempt_may_write_and_only_to_its_own_job(service
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic " + AGENT_KEY}):
         refused = post(service, batch(job, 0, 1), headers)
         assert (refused.status_code, refused.json()["code"]) == (401, "Unauthorized")
-    foreign = post(service, batch(other, 0, 1, attempt=f"{job}-attempt"))
+    foreign = post(service, batch(other, 0, 1, attempt=attempt_of(job)))
     assert (foreign.status_code, foreign.json()["code"]) == (403, "Forbidden")
     not_held = post(service, batch(job, 0, 1, source="algo-3"))
     assert (not_held.status_code, not_held.json()["code"]) == (403, "Forbidden")
@@ -161,7 +161,7 @@ def test_the_end_of_the_process_is_clean(service: LocalService, job: str) -> Non
 
 def test_metric_points_are_stored_once(service: LocalService, job: str) -> None:
     points = [{"name": "loss", "value": 0.5, "timestamp_ms": 1_000, "seq": 3}]
-    body = {"job_name": job, "attempt_id": f"{job}-attempt", "source": "algo-1", "points": points}
+    body = {"job_name": job, "attempt_id": attempt_of(job), "source": "algo-1", "points": points}
     assert post(service, body, path="metrics").status_code == 204
     assert post(service, body, path="metrics").status_code == 204
     assert post(service, body | {"job_name": "other"}, path="metrics").status_code == 403

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.service import AGENT_KEY, LocalService
+from tests.support.service import AGENT_KEY, LocalService, attempt_of
 from trainshed_service.logs import LogStore
 from trainshed_service.store import Database
 from trainshed_worker.logs import LogShipper, Source, shipper
@@ -35,7 +35,7 @@ async def test_a_quiet_host_is_heard_of(
     database = Database(service.settings.resolved_logs_database_url)
     store = LogStore(database)
     async with httpx.AsyncClient() as http:
-        ships = LogShipper(Source(job, f"{job}-attempt", "algo-1"), spool, tmp_path / "state", Access(service), http)
+        ships = LogShipper(Source(job, attempt_of(job), "algo-1"), spool, tmp_path / "state", Access(service), http)
         task = asyncio.create_task(ships.run())
         try:
             async with asyncio.timeout(60):

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.integration.logs.conftest import make_streams
-from tests.support.service import AGENT_KEY, LocalService
+from tests.support.service import AGENT_KEY, LocalService, attempt_of
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Rest:
         self._post("metrics", {"points": points}, job, source)
 
     def _post(self, path: str, body: dict[str, Any], job: str, source: str) -> None:
-        whole = {"job_name": job, "attempt_id": f"{job}-attempt", "source": source, **body}
+        whole = {"job_name": job, "attempt_id": attempt_of(job), "source": source, **body}
         headers = {"Authorization": f"Bearer {AGENT_KEY}"}
         answer = httpx.post(f"{self.service.ingest_url}/ingest/v1/{path}", json=whole, headers=headers, timeout=60)
         assert answer.is_success, answer.text
