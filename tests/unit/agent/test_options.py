@@ -29,3 +29,23 @@ def test_the_limit_comes_from_the_environment_where_no_option_says_it(monkeypatc
     monkeypatch.setenv("TRAINSHED_NODE_CACHE_LIMIT", "20G")
     assert parse(BASE).cache_limit == 20 * 10**9
     assert parse([*BASE, "--cache-limit", "1G"]).cache_limit == 10**9
+
+
+@pytest.mark.parametrize(
+    ("variable", "words", "expected"),
+    [
+        (None, [], True),
+        ("1", [], True),
+        ("0", [], False),
+        ("off", [], False),
+        ("0", ["--preload"], True),
+        (None, ["--no-preload"], False),
+    ],
+)
+def test_parents_are_preloaded_unless_it_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, words: list[str], expected: bool
+):
+    monkeypatch.delenv("TRAINSHED_PRELOAD", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("TRAINSHED_PRELOAD", variable)
+    assert parse([*BASE, *words]).preload is expected
