@@ -179,7 +179,7 @@ class Dispatcher:
                 target, found = await self._database.read(
                     lambda session: self._next(session, target_id, position, horizon, now)  # noqa: B023
                 )
-                if target is None:
+                if target is None or (target.next_try_at or 0.0) > now:  # or it has failed since the list was read
                     return
                 if found is None:
                     await self._pass_over(target, horizon)

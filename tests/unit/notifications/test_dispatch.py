@@ -189,6 +189,25 @@ async def test_targets_that_fail_wait_for_places_that_sound_ones_do_not_need(off
         FakeChannel.heavy = False
 
 
+async def test_a_worker_for_a_target_that_has_failed_meanwhile_does_not_try_it_again(office: Office) -> None:
+    await office.add("down.example")
+    office.channels.down = {"down.example"}
+    office.service.start()
+    office.happens("job.completed", "a")
+    dispatcher = office.service._dispatcher
+
+    async def failed() -> bool:
+        (target,) = await office.service.list(office.admin)
+        return bool(target["failures"] == 1 and not dispatcher._workers)
+
+    while not await failed():
+        pass
+    (target,) = await office.service.list(office.admin)
+    dispatcher._start_worker(target["id"], 0, dispatcher._seen)  # as by a list that was read before the failure
+    await dispatcher._workers[target["id"]]
+    assert office.channels.tried == ["down.example"]
+
+
 def _cursor(office: Office, target_id: str) -> int:
     from sqlalchemy import select
 
