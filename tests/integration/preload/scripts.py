@@ -218,6 +218,10 @@ _PLAIN: dict[str, str] = {
         "import asyncio, os, signal\nasync def main():\n    os.kill(os.getpid(), signal.SIGINT); await asyncio.sleep(30)\n"
         "try:\n    asyncio.run(main())\nexcept KeyboardInterrupt:\n    print('interrupted')"
     ),
+    "finders": (
+        "import importlib.util, sys\nprint([getattr(f, '__name__', type(f).__name__) for f in sys.meta_path], len(sys.path_hooks))\n"
+        "print([importlib.util.find_spec(name) for name in ('sitecustomize', 'usercustomize', 'trainshed_worker.preload')])"
+    ),
     "random numbers": (
         "import random, uuid, secrets, hashlib\nrandom.seed(7); print(random.random(), random.getrandbits(64))\n"
         "print(hashlib.sha256(b'a').hexdigest(), len(uuid.uuid4().hex), len(secrets.token_hex(4)))\n"
