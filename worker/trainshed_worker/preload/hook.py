@@ -23,6 +23,6 @@ class _AtTheEndOfSite:
         main(startup)
 
 
-# `site` may come to one folder by two names, and so to this file twice; a second finder would stay, for the jobs to meet.
+# `site` may come to this file twice, by two names of a folder: a second finder would stay, for the jobs to meet.
 if _AtTheEndOfSite.__name__ not in [type(finder).__name__ for finder in sys.meta_path]:
     sys.meta_path.insert(0, _AtTheEndOfSite())
