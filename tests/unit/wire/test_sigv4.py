@@ -20,6 +20,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.signing_times import other_time_of_that_day
 from trainshed_service.wire.sigv4 import (
     AuthFailure,
     Framing,
@@ -237,7 +238,7 @@ def test_any_change_of_a_signed_part_is_a_mismatch() -> None:
         sent.header("x-amz-meta-a", "c"),
         sent.header("x-amz-meta-a", None),
         sent.header("Host", "elsewhere:80"),
-        sent.header("X-Amz-Date", time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() - 60))),
+        sent.header("X-Amz-Date", other_time_of_that_day(dict(sent.headers)["X-Amz-Date"], 60)),
     ):
         assert failure(forged, Framing.S3).failure is AuthFailure.MISMATCH, forged
     assert failure(sent, Framing.S3, Key(secret="another")).failure is AuthFailure.MISMATCH
@@ -338,9 +339,8 @@ def test_credential_scope() -> None:
     error = failure(sent, Framing.JSON, services={"sagemaker"}).framed(Framing.JSON)
     assert error.message == "Credential should be scoped to correct service: 'sagemaker'."
     authorization = dict(sent.headers)["Authorization"]
-    yesterday = time.strftime("%Y%m%d", time.gmtime(time.time() - 86400))
-    today = time.strftime("%Y%m%d", time.gmtime())
-    moved = sent.header("Authorization", authorization.replace(f"/{today}/", f"/{yesterday}/"))
+    signed_on = dict(sent.headers)["X-Amz-Date"][:8]
+    moved = sent.header("Authorization", authorization.replace(f"/{signed_on}/", "/20200101/"))
     assert failure(moved, Framing.JSON).failure is AuthFailure.WRONG_SCOPE
 
 
