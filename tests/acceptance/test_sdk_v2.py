@@ -27,6 +27,15 @@ def fit(stack: Stack, client_python, *options: str) -> tuple[dict, str]:
     return result_of(completed.stdout), completed.stdout
 
 
+def network_warnings(output: str) -> list[str]:
+    """What torch says of the cluster's network, but for torchrun's own race at its end: the second host's launcher may
+    ask for the exit barrier's key when the first, which holds the store, is gone (a delay between the two calls of
+    `store_util.barrier` shows it every time). It logs that, and its exit code is still the script's."""
+    ended = "Error waiting on exit barrier" in output
+    lines = [line for line in output.splitlines() if "[c10d]" in line]
+    return [line for line in lines if not (ended and "recvValueWithTimeout failed" in line)]
+
+
 @pytest.mark.parametrize(
     ("distribution", "framework", "python"),
     [
@@ -59,7 +68,7 @@ def test_fit_with_every_distribution(stack: Stack, client_python, source: Path, 
     )
     for line in RANKS:
         assert output.count(line) == 1, f"{line!r} is {output.count(line)} times in\n{output[-6000:]}"
-    assert "[c10d]" not in output, "torch warns of the cluster's network"
+    assert not network_warnings(output)
     assert seen["model_files"] == ["model.pt"]
     assert seen["attached_model_data"] == seen["model_data"]
     assert seen["metrics"] == ["loss"]
