@@ -29,7 +29,8 @@ class AgentProcess:
         self.process: ForkedProcess | None = None
 
     def start(self) -> None:
-        self.process = fork("trainshed_worker.agent.__main__", os.environ, self.log, self._arguments)
+        variables = {"TRAINSHED_PRELOAD": "0", **os.environ}  # a parent takes seconds, few tests are about it
+        self.process = fork("trainshed_worker.agent.__main__", variables, self.log, self._arguments)
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""

@@ -34,15 +34,15 @@ def test_the_limit_comes_from_the_environment_where_no_option_says_it(monkeypatc
 @pytest.mark.parametrize(
     ("variable", "words", "expected"),
     [
-        (None, [], False),
+        (None, [], True),
         ("1", [], True),
-        ("on", [], True),
         ("0", [], False),
+        ("off", [], False),
         ("0", ["--preload"], True),
-        ("1", ["--no-preload"], False),
+        (None, ["--no-preload"], False),
     ],
 )
-def test_parents_are_preloaded_where_it_is_switched_on(
+def test_parents_are_preloaded_unless_it_is_switched_off(
     monkeypatch: pytest.MonkeyPatch, variable: str | None, words: list[str], expected: bool
 ):
     monkeypatch.delenv("TRAINSHED_PRELOAD", raising=False)

@@ -74,8 +74,8 @@ def parse(arguments: list[str] | None = None) -> AgentOptions:
     parser.add_argument(
         "--preload",
         action=argparse.BooleanOptionalAction,
-        default=os.environ.get("TRAINSHED_PRELOAD", "0").strip().lower() in {"1", "true", "on", "yes"},
-        help="start scripts as forks of a process that has torch imported ($TRAINSHED_PRELOAD; default: off)",
+        default=os.environ.get("TRAINSHED_PRELOAD", "1").strip().lower() not in {"0", "false", "off", "no"},
+        help="start scripts as forks of a process that has torch imported ($TRAINSHED_PRELOAD; default: on)",
     )
     known = parser.parse_args(arguments)
     if known.slots < 1:
