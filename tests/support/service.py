@@ -126,6 +126,7 @@ class LocalService:
             job = Job(name=name, arn=f"arn:{name}", state=state.value, status=AWS_STATUS[state].status)
             job.secondary_status, job.status_message = AWS_STATUS[state].secondary, AWS_STATUS[state].message
             job.request_raw, job.request, job.instance_count = b"{}", self.request(name, hosts), hosts
+            job.role_arn, job.instance_types = self.bootstrap.role_arn, "ml.c5.xlarge"
             job.created_at = job.modified_at = job.training_started_at = at
             session.add(job)
             session.add(Cluster(id=cluster_id, state="held", epoch=1, created_at=at))

@@ -26,7 +26,7 @@ from trainshed_service.jobs.lifecycle import first_transition, move_job
 from trainshed_service.jobs.listing import JobPage, JobQuery, list_jobs
 from trainshed_service.jobs.priority import priority_of, refuse_change
 from trainshed_service.jobs.reach import EVERYBODY, Reach
-from trainshed_service.jobs.spec import gang
+from trainshed_service.jobs.spec import gang, instance_types
 from trainshed_service.jobs.states import (
     ACTIVE,
     AWS_STATUS,
@@ -75,6 +75,8 @@ _NEW_JOB = Prepared.insert(
     "attempts",
     "version",
     "priority",
+    "role_arn",
+    "instance_types",
     returning=jobs.c.id,
 )
 _WARM_SINCE = Prepared(
@@ -150,6 +152,8 @@ class JobService:
             "attempts": 0,
             "version": 0,
             "priority": priority,
+            "role_arn": request["RoleArn"],
+            "instance_types": instance_types(request),
         }
         now = self._clock.now()
         wanted = request.get("Tags") or []

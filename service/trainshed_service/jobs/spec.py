@@ -35,6 +35,11 @@ def gang(request: dict[str, Any]) -> tuple[Member, ...]:
     return (Member(resources["InstanceType"]),) * int(resources.get("InstanceCount", 1))
 
 
+def instance_types(request: dict[str, Any]) -> str:
+    """The types that a job asks for, each once, ordered, with commas between: `ml.c5.xlarge`."""
+    return ",".join(sorted({member.instance_type for member in gang(request)}))
+
+
 def max_runtime_seconds(request: dict[str, Any]) -> float:
     limit = (request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
     return float(limit if limit is not None else DEFAULT_MAX_RUNTIME_SECONDS)

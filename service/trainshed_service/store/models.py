@@ -155,7 +155,10 @@ class Usage(Base):
 
 
 class Job(Base):
-    """`request_raw` is the body as it came; `request` the same parsed. `version` grows with each change of the row."""
+    """`request_raw` is the body as it came; `request` the same parsed. `version` grows with each change of the row.
+
+    `role_arn` and `instance_types` (each once, ordered, with commas between) repeat the request, to filter lists by.
+    """
 
     __tablename__ = "jobs"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=True)
@@ -184,6 +187,8 @@ class Job(Base):
     pool_status: Mapped[str | None] = mapped_column(String(16))
     pool_reused_by: Mapped[str | None] = mapped_column(String(63))
     pool_retained_seconds: Mapped[int | None] = mapped_column(Integer)
+    role_arn: Mapped[str | None] = mapped_column(String(256))
+    instance_types: Mapped[str | None] = mapped_column(String(512))
 
     __table_args__ = (
         _one_of("state", JobState),
@@ -195,6 +200,10 @@ class Job(Base):
         Index("jobs_by_state", "state", "id"),
         Index("jobs_by_pool_status", "pool_status", "created_at", "id"),
         Index("jobs_by_user", "user_id", "created_at", "id"),
+        Index("jobs_by_state_and_creation", "state", "created_at", "id"),
+        Index("jobs_by_user_and_state", "user_id", "state"),
+        Index("jobs_by_role", "role_arn", "created_at", "id"),
+        Index("jobs_by_instance_types", "instance_types", "created_at", "id"),
         NEVER_REUSED,
     )
 
@@ -330,6 +339,8 @@ class Tag(Base):
     resource_arn: Mapped[str] = mapped_column(String(256), primary_key=True)
     key: Mapped[str] = mapped_column(String(128), primary_key=True)
     value: Mapped[str] = mapped_column(String(256))
+
+    __table_args__ = (Index("tags_by_key", "key", "value", "resource_arn"),)
 
 
 class Event(Base):
