@@ -134,6 +134,18 @@ def nodes(home: HomeOption = None) -> None:
 
 
 @app.command()
+def drain(
+    node: Annotated[str, typer.Argument(help="Id of the node, or as much of it as no other begins with.")],
+    home: HomeOption = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it take jobs again.")] = False,
+) -> None:
+    """Keep new jobs off a node: its running job goes on, its warm pool ends."""
+    from trainshed_service.cli.nodes import drain as set_draining
+
+    set_draining(home, node, undo)
+
+
+@app.command()
 def pools(home: HomeOption = None, as_json: JsonOption = False) -> None:
     """List the warm pools, and the clusters in use that may become one."""
     from trainshed_service.cli.pools import list_pools

@@ -1,4 +1,4 @@
-"""nodes: the slots of all agents; node: run an agent here, for a service elsewhere."""
+"""nodes: the slots of all agents; drain: keep new jobs off one; node: run an agent here, for a service elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from trainshed_service.cli.connection import Connection
+from trainshed_service.cli.errors import CommandError
 from trainshed_service.cli.shown import out
 
 _COLOURS = {"free": "green", "leased": "cyan", "warm": "blue", "quarantined": "red", "lost": "red"}
@@ -23,13 +24,25 @@ def list_nodes(folder: Path | None) -> None:
         state = str(node.get("state", "")).lower()
         table.add_row(
             str(node.get("id", "")),
-            f"[{_COLOURS.get(state, 'white')}]{state}[/]",
+            f"[{_COLOURS.get(state, 'white')}]{state}[/]" + (" [yellow]draining[/]" if node["drainingSince"] else ""),
             ", ".join(node.get("instanceTypes") or []) or "any",
             str(node.get("job") or ""),
             str(node.get("hostname") or ""),
             str(node.get("isolation") or ""),
         )
     out.print(table if table.row_count else "no nodes")
+
+
+def drain(folder: Path | None, wanted: str, undo: bool) -> None:
+    """`wanted`: a node's id or its beginning, as far as it is the only one."""
+    connection = Connection(folder)
+    found = [node["id"] for node in connection.get("/v1/nodes")["nodes"] if node["id"].startswith(wanted)]
+    found = [wanted] if wanted in found else found
+    if len(found) != 1:
+        what = f"{len(found)} nodes begin" if found else "no node begins"
+        raise CommandError(f"{what} with {wanted!r}; `trainshed nodes` lists them")
+    connection.post(f"/v1/nodes/{found[0]}/{'undrain' if undo else 'drain'}")
+    print(f"{found[0]} takes jobs again" if undo else f"{found[0]} takes no new job; its running job goes on")
 
 
 def run_agent(

@@ -2,7 +2,7 @@
 
 Rule (AWS, managed warm pools): after success, after a stop, and after a failure that is the algorithm's or the user's;
 never after a fault that puts the health of the instances in doubt, and not where the quota of warm instances is used
-up.
+up, nor where one of them is being drained.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainshed_service.pools.warning import set_warning
 from trainshed_service.quotas.warm import warm_room
 from trainshed_service.scheduling.events import PlannerEvent
 from trainshed_service.settings import Settings
-from trainshed_service.store.tables import jobs
+from trainshed_service.store.tables import jobs, nodes
 from trainshed_worker.protocol import FailureCause, InstanceFailure
 
 
@@ -49,6 +49,8 @@ def keep_cluster(
         why = "an instance failed, so that its health is in doubt"
     elif room is not None and room < row.instance_count:
         why = f"a quota of warm instances has room for {room}, and they are {row.instance_count}"
+    elif _is_draining(session, live.cluster_id):
+        why = "a node is being drained"
     elif not keep(session, live.cluster_id, live.job_id, seconds, now, settings.max_cluster_life_seconds):
         why = f"they were held for {settings.max_cluster_life_seconds:g} s, the longest that is allowed"
     else:
@@ -57,6 +59,11 @@ def keep_cluster(
     show(session, live.job_id, PoolStatus.TERMINATED, pool_retained_seconds=0)
     record(session, now, "pool.not_kept", f"job/{live.job_name}", f"The job's instances are not kept warm: {why}")
     return ()
+
+
+def _is_draining(session: Session, cluster_id: str) -> bool:
+    of_it = select(nodes.c.id).where(nodes.c.cluster_id == cluster_id, nodes.c.draining_since.is_not(None))
+    return session.execute(of_it.limit(1)).first() is not None
 
 
 def _room(session: Session, job: Any) -> int | None:

@@ -18,7 +18,7 @@ from trainshed_service.events import record
 from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.states import NodeState
 from trainshed_service.nodes.losing import lose_node
-from trainshed_service.scheduling.events import NodeTaken
+from trainshed_service.scheduling.events import NodeTaken, offered
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, nodes
 from trainshed_worker.protocol import EnrollRequest
@@ -60,7 +60,9 @@ def enroll(session: Session, request: EnrollRequest, now: float, settings: Setti
     known = {
         row.slot: row
         for row in session.execute(
-            select(nodes.c.id, nodes.c.slot, nodes.c.state, nodes.c.instance_types).where(nodes.c.agent_id == agent_id)
+            select(nodes.c.id, nodes.c.slot, nodes.c.state, nodes.c.instance_types, nodes.c.draining_since).where(
+                nodes.c.agent_id == agent_id
+            )
         )
     }
     node_ids: list[str] = []
@@ -83,7 +85,7 @@ def enroll(session: Session, request: EnrollRequest, now: float, settings: Setti
             if row.instance_types != slot.instance_types:
                 session.execute(update(nodes).where(nodes.c.id == node_id).values(instance_types=slot.instance_types))
                 if row.state in (NodeState.LEASED, NodeState.WARM):
-                    effects.planner.append(NodeTaken(node_id, frozenset(slot.instance_types)))
+                    effects.planner.append(NodeTaken(node_id, offered(slot.instance_types, row.draining_since)))
         node_ids.append(node_id)
     for row in known.values():
         effects.add(lose_node(session, row.id, "its agent no longer offers this slot", now, now, settings))

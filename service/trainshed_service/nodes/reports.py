@@ -25,7 +25,7 @@ from trainshed_service.jobs.states import AttemptState, NodeState
 from trainshed_service.nodes.errors import AgentError
 from trainshed_service.nodes.losing import fail_host
 from trainshed_service.pools.life import end_pool_of_node, find
-from trainshed_service.scheduling.events import NodeFree, NodeGone, NodeTaken
+from trainshed_service.scheduling.events import NodeFree, NodeGone, NodeTaken, offered
 from trainshed_service.settings import Settings
 from trainshed_service.store.tables import agents, attempts, changed, clusters, instances, nodes
 from trainshed_worker.protocol import AssignmentReport, Phase, ReportRequest, SlotReport, SlotState
@@ -54,9 +54,14 @@ def take_report(session: Session, request: ReportRequest, now: float, settings: 
     rows = {
         row.id: row
         for row in session.execute(
-            select(nodes.c.id, nodes.c.state, nodes.c.reason, nodes.c.instance_types, nodes.c.cluster_id).where(
-                nodes.c.agent_id == request.agent_id
-            )
+            select(
+                nodes.c.id,
+                nodes.c.state,
+                nodes.c.reason,
+                nodes.c.instance_types,
+                nodes.c.cluster_id,
+                nodes.c.draining_since,
+            ).where(nodes.c.agent_id == request.agent_id)
         )
     }
     held = _held(session, request.agent_id)
@@ -185,7 +190,7 @@ def _clear(session: Session, instance: Any) -> bool:
 
 def _settle_node(session: Session, slot: SlotReport, node: Any, holds: bool, now: float, effects: Effects) -> None:
     """Bring the node's state to what the report proves."""
-    types = frozenset(node.instance_types)
+    types = offered(node.instance_types, node.draining_since)
     cleared = slot.assignment is not None and slot.assignment.phase is Phase.CLEARED
     if slot.state is SlotState.QUARANTINED:
         if holds:

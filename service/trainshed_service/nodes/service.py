@@ -31,6 +31,7 @@ from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.nodes import assignments, deadlines
 from trainshed_service.nodes.credentials import JobCredentials
+from trainshed_service.nodes.draining import set_draining
 from trainshed_service.nodes.enrollment import enroll, key_hash
 from trainshed_service.nodes.errors import AgentError
 from trainshed_service.nodes.losing import fail_host
@@ -155,6 +156,18 @@ class NodeService:
                 access = await self._credentials.get(item.attempt.id, item.attempt.request)
             rendered += assignments.render(item, access, self._credentials.gang_secret(item.attempt.id), self._settings)
         return DesiredState(version=current, assignments=rendered, kept_clusters=kept)
+
+    # -- what administrators want -------------------------------------------------------------------------------
+
+    async def set_draining(self, node_id: str, draining: bool, by: str) -> None:
+        """Give the node no new job, or jobs again. ApiError 404 where there is none."""
+        now = self._clock.now()
+        agent_id, effects = await self._database.write(
+            lambda session: set_draining(session, node_id, draining, now, by)
+        )
+        if agent_id not in self._present:
+            effects.planner.clear()  # its nodes are told of as they stand when it is heard from
+        self.carry_out(effects)
 
     # -- what follows from commits -------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 from trainshed_service.events import record
 from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.states import ClusterState, NodeState, PoolStatus
-from trainshed_service.scheduling.events import NodeFree, PoolAvailable, PoolEnded
+from trainshed_service.scheduling.events import NodeFree, PoolAvailable, PoolEnded, offered
 from trainshed_service.store.tables import changed, clusters, jobs, nodes
 
 _NOT_WARM = {"warm_since": None, "warm_until": None, "warn_at": None}
@@ -185,7 +185,7 @@ def end_pool(session: Session, kept: Kept, now: float, why: str) -> Effects:
     # every agent that holds a part of it, emptied or not: what it keeps for the pool goes now
     effects.wake |= set(session.scalars(select(nodes.c.agent_id).where(nodes.c.cluster_id == kept.cluster_id)))
     freed = session.execute(
-        select(nodes.c.id, nodes.c.agent_id, nodes.c.instance_types)
+        select(nodes.c.id, nodes.c.agent_id, nodes.c.instance_types, nodes.c.draining_since)
         .where(nodes.c.cluster_id == kept.cluster_id, nodes.c.state == NodeState.WARM.value)
         .order_by(nodes.c.id)
     ).all()
@@ -194,7 +194,7 @@ def end_pool(session: Session, kept: Kept, now: float, why: str) -> Effects:
             update(nodes).where(nodes.c.id == row.id).values(state=NodeState.FREE.value, cluster_id=None, reason=None)
         )
         record(session, now, "node.free", f"node/{row.id}", f"Its warm pool ended: {why}")
-        effects.planner.append(NodeFree(row.id, frozenset(row.instance_types)))
+        effects.planner.append(NodeFree(row.id, offered(row.instance_types, row.draining_since)))
         effects.wake.add(row.agent_id)
     seconds = max(0, round(now - kept.since))
     show(session, kept.job_id, PoolStatus.TERMINATED, pool_retained_seconds=seconds)

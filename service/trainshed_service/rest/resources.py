@@ -14,7 +14,7 @@ from trainshed_service.jobs.reach import Reach
 from trainshed_service.rest import calls
 from trainshed_service.rest.auth import Caller, authenticate
 from trainshed_service.store.tables import agents, attempts, instances, jobs, nodes
-from trainshed_service.wire.errors import ApiError
+from trainshed_service.wire.errors import ApiError, validation_error
 
 router = APIRouter(tags=["installation"])
 Authenticated = Annotated[Caller, Depends(authenticate)]
@@ -28,6 +28,27 @@ async def list_nodes(request: Request, caller: Authenticated) -> Response:
     return JSONResponse(
         {"nodes": await caller.services.database.read(lambda session: read_nodes(session, caller.reach))}
     )
+
+
+@router.post("/v1/nodes/{node_id}/drain")
+async def drain_node(node_id: str, request: Request, caller: Authenticated) -> Response:
+    """Give the node no new job: the job on it goes on, its warm pool ends. Stays so until `undrain`."""
+    return await _set_draining(node_id, True, request, caller)
+
+
+@router.post("/v1/nodes/{node_id}/undrain")
+async def undrain_node(node_id: str, request: Request, caller: Authenticated) -> Response:
+    """Give a node that is being drained jobs again."""
+    return await _set_draining(node_id, False, request, caller)
+
+
+async def _set_draining(node_id: str, draining: bool, request: Request, caller: Caller) -> Response:
+    calls.refuse_unknown(request.query_params.multi_items(), [])
+    caller.require_admin("drain nodes")
+    if caller.body.strip() not in (b"", b"{}"):
+        raise validation_error("This call has no body.")
+    await caller.services.nodes.set_draining(node_id, draining, caller.principal.name)
+    return JSONResponse({"id": node_id, "draining": draining})
 
 
 @router.get("/v1/whoami")
@@ -89,6 +110,7 @@ def read_nodes(session: Session, reach: Reach) -> list[dict[str, Any]]:
             nodes.c.state,
             nodes.c.reason,
             nodes.c.instance_types,
+            nodes.c.draining_since,
             agents.c.id.label("agent_id"),
             agents.c.name.label("agent_name"),
             agents.c.facts,
@@ -107,6 +129,7 @@ def read_nodes(session: Session, reach: Reach) -> list[dict[str, Any]]:
             "id": row.id,
             "state": row.state,
             "reason": row.reason,
+            "drainingSince": row.draining_since,
             "instanceTypes": list(row.instance_types or []),
             "slot": row.slot,
             "job": row.job if reach.refusal(row.user_id) is None else None,

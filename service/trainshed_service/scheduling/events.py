@@ -7,6 +7,7 @@ All times are epoch seconds (UTC).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +19,13 @@ Needs = tuple[tuple[str, int], ...]
 
 ANY_TYPE = "*"
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
+WITHDRAWN = frozenset({"(draining)"})
+"""The instance types of a node that takes no new job: one that no job can ask for."""
+
+
+def offered(instance_types: Iterable[str], draining_since: float | None) -> frozenset[str]:
+    """What a node is to the planner; see `NodeFree.instance_types`."""
+    return frozenset(instance_types) if draining_since is None else WITHDRAWN
 
 
 def needs_of(members: tuple[Member, ...]) -> Needs:

@@ -82,10 +82,12 @@ class Fleet:
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def put(self, node_id: str, types: frozenset[str]) -> Node:
-        """The node, made known; where it is known with other types, known anew. A new one is free."""
+        """The node, made known; where it was known with others, known anew and held as before. A new one is free."""
         node = self.nodes.get(node_id)
         if node is not None and node.cls.types == types:
             return node
+        if node is not None and node.holding is not None:
+            return self._put_held(node_id, node, node.holding, types)
         if node is not None:
             self.remove(node_id)
         cls = self._by_types.get(types) or self._new_class(types)
@@ -96,6 +98,15 @@ class Fleet:
         cls.free_ids.add(node_id)
         heapq.heappush(cls.free_heap, node_id)
         return node
+
+    def _put_held(self, node_id: str, node: Node, holding: Holding, types: frozenset[str]) -> Node:
+        order, name = list(holding.types), holding.types[node_id]
+        self.drop(node_id, node)
+        self.remove(node_id)
+        known = self.put(node_id, types)
+        self.extend(holding, {node_id: name})
+        holding.types = {each: holding.types[each] for each in order}  # ranks stay as they were
+        return known
 
     def remove(self, node_id: str) -> None:
         """The node is gone; it must not be in a holding any more."""
@@ -166,7 +177,7 @@ class Fleet:
             if index not in counts:
                 counts[index] = 1
                 insort(cls.ends, (holding.ends_at, holding.serial, holding))
-                if holding.kind == "pool":
+                if holding.kind in ("pool", "ending"):
                     cls.pools[holding.serial] = holding
             else:
                 counts[index] += 1

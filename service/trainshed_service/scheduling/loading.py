@@ -29,12 +29,14 @@ from trainshed_service.scheduling.events import (
     PoolComing,
     Running,
     Usage,
+    offered,
 )
 from trainshed_service.scheduling.placement import avoided_nodes
 from trainshed_service.store.tables import attempts, changed, clusters, instances, jobs, nodes, usage, users
 
 Expect = Callable[[int | None, dict[str, Any]], float | None]
 """(user, request) → how long jobs like it ran."""
+_NODE = (nodes.c.id, nodes.c.agent_id, nodes.c.instance_types, nodes.c.state, nodes.c.draining_since)
 _LIVE = [state.value for state in LIVE_ATTEMPT]
 
 
@@ -44,7 +46,7 @@ def load_events(session: Session, present: set[str], expect: Expect, coming: flo
     for row in session.execute(select(usage)):
         events.append(Usage(row.user_id, row.instance_seconds, row.at))
     here: set[str] = set()
-    for row in session.execute(select(nodes.c.id, nodes.c.agent_id, nodes.c.instance_types, nodes.c.state)):
+    for row in session.execute(select(*_NODE)):
         if row.agent_id in present:
             node = _node_event(row)
             if node is not None:
@@ -63,7 +65,7 @@ def load_agent(session: Session, agent_id: str, present: set[str], expect: Expec
     """The nodes of an agent that was just heard from for the first time, and who holds them. `present`: all such."""
     own: dict[str, PlannerEvent] = {}
     here: set[str] = set()
-    query = select(nodes.c.id, nodes.c.agent_id, nodes.c.instance_types, nodes.c.state)
+    query = select(*_NODE)
     for row in session.execute(query.where(nodes.c.agent_id.in_(present | {agent_id})).order_by(nodes.c.id)):
         event = _node_event(row)
         if event is not None:
@@ -94,7 +96,7 @@ def store_usage(session: Session, used: dict[int, float], at: float) -> None:
 
 
 def _node_event(row: Any) -> PlannerEvent | None:
-    types = frozenset(row.instance_types)
+    types = offered(row.instance_types, row.draining_since)
     if row.state == NodeState.FREE:
         return NodeFree(row.id, types)
     if row.state in (NodeState.LEASED, NodeState.WARM):

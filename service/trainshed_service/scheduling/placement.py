@@ -124,7 +124,7 @@ def _hold_nodes(session: Session, place: Place, request: dict[str, Any], now: fl
                 match_fields=fields,
             )
         )
-        held = nodes.c.state == NodeState.FREE.value
+        held = (nodes.c.state == NodeState.FREE.value) & nodes.c.draining_since.is_(None)
     taken = changed(
         session,
         update(nodes)

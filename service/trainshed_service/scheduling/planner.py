@@ -19,6 +19,7 @@ import heapq
 from collections.abc import Iterable
 
 from trainshed_service.scheduling.events import (
+    WITHDRAWN,
     Decision,
     GiveUp,
     JobGone,
@@ -104,18 +105,25 @@ def _take(state: State, event: PlannerEvent, changes: _Changes) -> None:
             if event.job_id in state.queue:
                 _leave(state, event.job_id, changes)
         case NodeFree():
+            before = state.fleet.nodes.get(event.node_id)
+            if before is not None:
+                changes.components.add(before.cls.component)
             node = state.fleet.put(event.node_id, event.instance_types)
             if node.holding is not None:
-                _freed(state, state.release(event.node_id), changes)
+                _freed(state, state.release(event.node_id), node.cls.types, changes)
             changes.components.add(node.cls.component)
         case NodeTaken():
+            before = state.fleet.nodes.get(event.node_id)
+            if before is not None and before.cls.types != event.instance_types:
+                changes.components.add(before.cls.component)
             node = state.fleet.put(event.node_id, event.instance_types)
             if node.holding is None:
                 state.take_unknown(event.node_id)
         case NodeGone():
             if event.node_id in state.fleet.nodes:
-                changes.components.add(state.fleet.nodes[event.node_id].cls.component)
-                _freed(state, state.release(event.node_id), changes)
+                gone = state.fleet.nodes[event.node_id].cls
+                changes.components.add(gone.component)
+                _freed(state, state.release(event.node_id), gone.types, changes)
                 state.fleet.remove(event.node_id)
         case Running():
             if event.job_id in state.queue:
@@ -208,12 +216,13 @@ def _leave(state: State, job_id: int, changes: _Changes) -> None:
     changes.components |= components
 
 
-def _freed(state: State, holding: Holding | None, changes: _Changes) -> None:
+def _freed(state: State, holding: Holding | None, types: frozenset[str], changes: _Changes) -> None:
+    """`types`: of the node. A withdrawn one frees a quota for jobs that could never use the node itself."""
     if holding is None:
         return
     if state.quotas.rules and holding.kind != "unknown":
         changes.keys |= state.pools_by_key.keys()
-        if state.quotas.has_wide_rule(holding.user_id, holding.role_arn):
+        if types == WITHDRAWN or state.quotas.has_wide_rule(holding.user_id, holding.role_arn):
             changes.everything = True
 
 

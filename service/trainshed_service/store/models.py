@@ -280,7 +280,8 @@ class Agent(Base):
 
 
 class Node(Base):
-    """One slot of an agent. `instance_types` empty: it becomes whatever known type a job asks for."""
+    """One slot of an agent. `instance_types` empty: it becomes whatever known type a job asks for. `draining_since`: it
+    takes no new job."""
 
     __tablename__ = "nodes"
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -290,6 +291,7 @@ class Node(Base):
     state: Mapped[str] = mapped_column(String(16))
     reason: Mapped[str | None] = mapped_column(Text)
     cluster_id: Mapped[str | None] = mapped_column(ForeignKey("clusters.id"))
+    draining_since: Mapped[float | None] = mapped_column(Float)
 
     __table_args__ = (_one_of("state", NodeState), UniqueConstraint("agent_id", "slot"))
 
