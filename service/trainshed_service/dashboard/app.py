@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from trainshed_service.dashboard.job import JobPage
+from trainshed_service.dashboard.jobs import JobsPage
 from trainshed_service.dashboard.lists import ListPages
 from trainshed_service.dashboard.login import Login, login_url
 from trainshed_service.dashboard.pages import Pages
@@ -38,6 +39,7 @@ def create_dashboard(services: Services) -> AsgiApp:
     csrf = Csrf(services)
     login = Login(services, pages, csrf)
     lists = ListPages(services, pages)
+    jobs = JobsPage(services, pages, csrf)
     job = JobPage(services, pages, csrf)
 
     def seen(handler: PageHandler) -> Handler:
@@ -48,7 +50,7 @@ def create_dashboard(services: Services) -> AsgiApp:
                 await services.database.read(lambda session: sessions.authenticate(session, token)) if token else None
             )
             if token is None or principal is None:
-                if "x-live" in request.headers:  # a script asks: it goes to the login itself
+                if "x-live" in request.headers or "text/event-stream" in request.headers.get("accept", ""):  # a script
                     return Response(status_code=401)
                 return RedirectResponse(login_url(request) if request.method != "POST" else "/login", 303)
             return await handler(request, Visitor(principal, token, csrf.token(token)))
@@ -90,7 +92,8 @@ def create_dashboard(services: Services) -> AsgiApp:
         Route("/login", login.form),
         Route("/login", login.submit, methods=["POST"]),
         Route("/logout", login.logout, methods=["POST"]),
-        Route("/jobs", seen(lists.jobs)),
+        Route("/jobs", seen(jobs.page)),
+        Route("/jobs/stop", seen(jobs.stop), methods=["POST"]),
         Route("/nodes", seen(lists.nodes)),
         Route("/jobs/{name}", seen(job.page)),
         Route("/jobs/{name}/log", seen(job.log)),

@@ -53,7 +53,7 @@ class Pages:
     def live(self, request: Request, template: str, **context: Any) -> Response:
         """`render`, or 304 where the browser has this very content."""
         page = self.render(template, **context)
-        tag = '"' + hashlib.sha256(bytes(page.body)).hexdigest()[:32] + '"'
+        tag = tag_of(bytes(page.body))
         headers = {"etag": tag, "cache-control": "no-store"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
@@ -68,3 +68,8 @@ class Pages:
         kind = _KINDS.get("." + name.rpartition(".")[2]) or mimetypes.guess_type(name)[0] or "application/octet-stream"
         keep = "public, max-age=31536000, immutable" if version == self.version else "no-cache"
         return Response(content, headers={"content-type": kind + _CHARSET.get(kind, ""), "cache-control": keep})
+
+
+def tag_of(page: bytes) -> str:
+    """The ETag of a page."""
+    return '"' + hashlib.sha256(page).hexdigest()[:32] + '"'

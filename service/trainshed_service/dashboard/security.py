@@ -81,15 +81,23 @@ def _is_foreign(request: Request) -> bool:
     return origin not in (None, "null") and urlsplit(origin).netloc != request.headers.get("host")
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a small form. ApiError 413 beyond `MAX_FORM_BYTES`."""
+async def read_form(request: Request, most: int = MAX_FORM_BYTES) -> dict[str, str]:
+    """The fields of a form of at most `most` bytes. ApiError 413, 400."""
+    return dict(await read_fields(request, most))
+
+
+async def read_fields(request: Request, most: int = MAX_FORM_BYTES) -> list[tuple[str, str]]:
+    """`read_form`, where a name may come more than once."""
     parts = bytearray()
     async for part in request.stream():
         parts += part
-        if len(parts) > MAX_FORM_BYTES:
-            raise ApiError("RequestEntityTooLarge", f"A form has at most {MAX_FORM_BYTES} bytes.", 413)
+        if len(parts) > most:
+            raise ApiError("RequestEntityTooLarge", f"A form has at most {most} bytes.", 413)
     text = parts.decode("utf-8", "replace")
-    return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=100))
+    try:
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        raise ApiError("BadRequest", "A form has at most 100 fields.", 400) from None
 
 
 def set_session(response: Response, services: Services, token: str) -> None:

@@ -33,12 +33,18 @@ export class EventParser {
   }
 }
 
+/** What an answer that is no stream says; a page says it in its text. */
+async function told(answer) {
+  if ((answer.headers.get("content-type") || "").includes("json")) return (await answer.json()).message;
+  return answer.status === 404 ? "This is gone." : `The service refused this (${answer.status}).`;
+}
+
 /**
  * Calls `onEvents(events)` for every batch until an event `end` came, and `onState(state, detail)` when the connection
  * changes: connecting, live, reconnecting, ended, unauthorized, refused.
  */
-export async function follow(url, { onEvents, onState, signal }) {
-  let lastId = null, pause = FIRST_WAIT;
+export async function follow(url, { onEvents, onState, signal, lastId = null }) {
+  let pause = FIRST_WAIT;
   onState("connecting");
   while (!signal?.aborted) {
     const outcome = await connect();
@@ -58,7 +64,7 @@ export async function follow(url, { onEvents, onState, signal }) {
       const answer = await fetch(url, { headers, cache: "no-store", signal: control.signal });
       if (answer.status === 401) return { state: "unauthorized" };
       if (answer.status >= 500 || answer.status === 429) return "again";
-      if (!answer.ok) return { state: "refused", detail: (await answer.json()).message };
+      if (!answer.ok) return { state: "refused", detail: await told(answer) };
       onState("live");
       const parser = new EventParser(), decoder = new TextDecoder(), reader = answer.body.getReader();
       for (;;) {
