@@ -18,9 +18,12 @@ from starlette.routing import Route
 
 from trainshed_service.dashboard.job import JobPage
 from trainshed_service.dashboard.jobs import JobsPage
-from trainshed_service.dashboard.lists import ListPages
+from trainshed_service.dashboard.live import Live
 from trainshed_service.dashboard.login import Login, login_url
+from trainshed_service.dashboard.nodes import NodesPages
 from trainshed_service.dashboard.pages import Pages
+from trainshed_service.dashboard.pools import PoolsPages
+from trainshed_service.dashboard.queue import QueuePage
 from trainshed_service.dashboard.security import Csrf, SecureHeaders
 from trainshed_service.dashboard.visitor import Visitor
 from trainshed_service.rest.cookies import session_cookie
@@ -38,7 +41,10 @@ def create_dashboard(services: Services) -> AsgiApp:
     pages = Pages()
     csrf = Csrf(services)
     login = Login(services, pages, csrf)
-    lists = ListPages(services, pages)
+    live = Live(services, pages)
+    nodes = NodesPages(services, live, csrf)
+    pools = PoolsPages(services, live, csrf)
+    queue = QueuePage(services, live)
     jobs = JobsPage(services, pages, csrf)
     job = JobPage(services, pages, csrf)
 
@@ -94,7 +100,15 @@ def create_dashboard(services: Services) -> AsgiApp:
         Route("/logout", login.logout, methods=["POST"]),
         Route("/jobs", seen(jobs.page)),
         Route("/jobs/stop", seen(jobs.stop), methods=["POST"]),
-        Route("/nodes", seen(lists.nodes)),
+        Route("/nodes", seen(nodes.page)),
+        Route("/nodes/{id}", seen(nodes.one)),
+        Route("/nodes/{id}/drain", seen(nodes.drain), methods=["POST"]),
+        Route("/nodes/{id}/undrain", seen(nodes.undrain), methods=["POST"]),
+        Route("/pools", seen(pools.page)),
+        Route("/pools/{name}", seen(pools.one)),
+        Route("/pools/{name}/extend", seen(pools.extend), methods=["POST"]),
+        Route("/pools/{name}/end", seen(pools.end), methods=["POST"]),
+        Route("/queue", seen(queue.page)),
         Route("/jobs/{name}", seen(job.page)),
         Route("/jobs/{name}/log", seen(job.log)),
         Route("/jobs/{name}/stop", seen(job.stop), methods=["POST"]),

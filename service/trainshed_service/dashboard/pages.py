@@ -41,6 +41,7 @@ class Pages:
         self._templates.filters |= {
             "duration": words.duration,
             "moment": words.moment,
+            "minute": words.minute,
             "iso": words.iso,
             "size": words.size,
             "number": words.number,

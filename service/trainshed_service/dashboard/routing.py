@@ -15,8 +15,15 @@ import re
 from trainshed_service.wire.http import Scope
 
 NAME = r"[A-Za-z0-9](?:-*[A-Za-z0-9]){0,62}"
-PAGES = re.compile(rf"/|/login|/nodes|/new-job|/favicon\.ico|/jobs|/jobs/{NAME}(?:/log)?|/static/.+")
-FORMS = re.compile(rf"/login|/logout|/new-job(?:/check)?|/jobs/stop|/jobs/{NAME}/stop")
+NODE = r"[A-Za-z0-9](?:-*[A-Za-z0-9]){0,79}"
+PAGES = re.compile(
+    rf"/|/login|/queue|/nodes(?:/{NODE})?|/pools(?:/{NAME})?|/new-job|/favicon\.ico"
+    rf"|/jobs|/jobs/{NAME}(?:/log)?|/static/.+"
+)
+FORMS = re.compile(
+    rf"/login|/logout|/new-job(?:/check)?|/jobs/stop|/jobs/{NAME}/stop"
+    rf"|/nodes/{NODE}/(?:un)?drain|/pools/{NAME}/(?:extend|end)"
+)
 _AMAZON_HEADERS = (b"x-amz-", b"amz-sdk-")
 _SIGNED_QUERY = re.compile(rb"(?:^|&)(?:x-amz-[a-z-]+|awsaccesskeyid|signature|action)=", re.IGNORECASE)
 _FORM = b"application/x-www-form-urlencoded"

@@ -39,7 +39,6 @@ FILTERS: dict[str, tuple[JobState, ...]] = {
     "stopped": (_S.STOPPED,),
 }
 _STOPS = {"stop-requested": "Stopped on request", "max-runtime": "Stopped at its maximum runtime"}
-NODE_TONES = {"free": "off", "leased": "run", "warm": "work", "quarantined": "bad", "lost": "bad"}
 
 
 def reason(state: JobState, *, waiting: str | None, failure: str | None, stop_reason: str | None) -> str:
@@ -74,6 +73,11 @@ def duration(seconds: float | None) -> str:
 def moment(epoch: float | None) -> str:
     """UTC, to the second."""
     return "–" if epoch is None else datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def minute(epoch: float) -> str:
+    """UTC, to the minute: for times that are estimated."""
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def iso(epoch: float) -> str:

@@ -62,6 +62,12 @@ class EventLog:
         rows = await self._database.read(lambda session: session.execute(query).all())
         return [EventRecord(*row) for row in rows]
 
+    async def read_last(self, subject: str, limit: int) -> list[EventRecord]:
+        """The newest events of `subject`, the newest first."""
+        query = select(events).where(events.c.subject == subject).order_by(events.c.id.desc()).limit(limit)
+        rows = await self._database.read(lambda session: session.execute(query).all())
+        return [EventRecord(*row) for row in rows]
+
     async def follow(self, after: int = 0, subject: str | None = None) -> AsyncIterator[EventRecord]:
         """Every event after `after`, for ever; the caller closes the iterator."""
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session
 from trainshed_service.jobs.reach import Reach
 from trainshed_service.jobs.states import LIVE_ATTEMPT, ClusterState
 from trainshed_service.pools.match import Fields, differences, match_fields, may_keep_warm
-from trainshed_service.store.tables import attempts, clusters, jobs, nodes
+from trainshed_service.store.tables import attempts, clusters, jobs, nodes, users
 
 NO_POOL = (
     "Jobs on spot capacity and on heterogeneous clusters (InstanceGroups) run on instances of their own: "
@@ -30,16 +31,23 @@ def list_pools(session: Session, reach: Reach) -> list[dict[str, Any]]:
             clusters,
             jobs.c.name.label("job_name"),
             jobs.c.user_id.label("owner"),
+            users.c.name.label("user_name"),
+            jobs.c.request["ResourceConfig"]["KeepAlivePeriodInSeconds"].as_integer().label("keep_alive"),
         )
         .outerjoin(user, and_(user.c.cluster_id == clusters.c.id, user.c.state.in_([s.value for s in LIVE_ATTEMPT])))
         .outerjoin(jobs, jobs.c.id == func.coalesce(user.c.job_id, clusters.c.last_job_id))
+        .outerjoin(users, users.c.id == jobs.c.user_id)
         .where(
             clusters.c.state.in_((ClusterState.HELD.value, ClusterState.WARM.value)),
             clusters.c.match_key.is_not(None),
         )
         .order_by(clusters.c.warm_until.is_(None), clusters.c.warm_until, clusters.c.created_at)
     ).all()
-    return [_pool(session, row, reach) for row in rows]
+    members: dict[str, list[str]] = defaultdict(list)
+    held = select(nodes.c.id, nodes.c.cluster_id).where(nodes.c.cluster_id.is_not(None)).order_by(nodes.c.id)
+    for node_id, cluster_id in session.execute(held).tuples():
+        members[str(cluster_id)].append(node_id)
+    return [_pool(row, members[row.id], reach) for row in rows]
 
 
 def explain(session: Session, request: Mapping[str, Any], reach: Reach) -> dict[str, Any]:
@@ -55,7 +63,7 @@ def explain(session: Session, request: Mapping[str, Any], reach: Reach) -> dict[
     return {"canMatch": True, "reason": None, "fields": wanted, "pools": pools}
 
 
-def _pool(session: Session, row: Any, reach: Reach) -> dict[str, Any]:
+def _pool(row: Any, node_ids: list[str], reach: Reach) -> dict[str, Any]:
     warm = row.state == ClusterState.WARM
     seen = row.job_name is not None and reach.refusal(row.owner) is None
     return {
@@ -65,7 +73,9 @@ def _pool(session: Session, row: Any, reach: Reach) -> dict[str, Any]:
         "since": row.warm_since if warm else row.created_at,
         "until": row.warm_until if warm else None,
         "fields": row.match_fields,
-        "nodes": list(session.scalars(select(nodes.c.id).where(nodes.c.cluster_id == row.id).order_by(nodes.c.id))),
+        "user": row.user_name if seen else None,
+        "keepAliveSeconds": int(row.keep_alive or 0),
+        "nodes": node_ids,
     }
 
 

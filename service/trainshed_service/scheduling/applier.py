@@ -144,14 +144,27 @@ class Scheduler:
             self._projection = Projection(self._state, now)
         return self._projection.starts.get(job_id)
 
-    def queue(self, most: int, user_id: int | None = None) -> list[dict[str, Any]]:
-        """The first jobs that wait, in order (of one user where given), each with its place and why it waits."""
+    def waiting(self, user_id: int | None = None) -> int:
+        """How many jobs wait; of one user where given."""
+        return self._state.queue.count(user_id)
+
+    def ends(self, job_id: int) -> dict[str, float | None]:
+        """When a job that holds nodes is going to end, by jobs like it, and at the latest, by its limit."""
+        held = self._state.fleet.jobs.get(job_id)
+        if held is None:
+            return {"expectedEnd": None, "latestEnd": None}
+        return {"expectedEnd": held.expected_end, "latestEnd": held.ends_at}
+
+    def queue(self, most: int, user_id: int | None = None, skip: int = 0) -> list[dict[str, Any]]:
+        """Jobs that wait, in order (of one user where given), behind the first `skip`, each with its place and why it
+        waits."""
         rows = []
-        for waiting in in_order(self._state, most, user_id):
+        for waiting in in_order(self._state, skip + most, user_id)[skip:]:
             job = waiting.job
             rows.append(
                 {
                     "name": job.name,
+                    "instances": " and ".join(f"{count} × {name}" for name, count in job.needs),
                     "priority": job.priority,
                     "queuePosition": self.queue_position(job.job_id),
                     "waitingReason": explain(self._state, job.job_id),

@@ -315,6 +315,12 @@ class Queue:
                 break
         return found
 
+    def count(self, user_id: int | None = None) -> int:
+        """How many jobs wait; of one user where given."""
+        if user_id is None:
+            return len(self.jobs)
+        return sum(len(users.get(user_id, ())) for users in self._ranks.values())
+
     def levels(self) -> Iterator[Level]:
         for track in self.tracks.values():
             yield from track.levels.values()

@@ -13,7 +13,20 @@ from hypothesis import strategies as st
 
 from trainshed_service.dashboard.routing import claims, safe_target
 
-PAGES = ["/", "/login", "/nodes", "/jobs", "/jobs/a-job", "/jobs/a-job/log", "/static/abc/style.css", "/favicon.ico"]
+PAGES = [
+    "/",
+    "/login",
+    "/queue",
+    "/nodes",
+    "/nodes/0f3c",
+    "/pools",
+    "/pools/a-job",
+    "/jobs",
+    "/jobs/a-job",
+    "/jobs/a-job/log",
+    "/static/abc/style.css",
+    "/favicon.ico",
+]
 FORM = [("content-type", "application/x-www-form-urlencoded")]
 
 
