@@ -20,6 +20,7 @@ from trainshed_service.dashboard.job import JobPage
 from trainshed_service.dashboard.jobs import JobsPage
 from trainshed_service.dashboard.live import Live
 from trainshed_service.dashboard.login import Login, login_url
+from trainshed_service.dashboard.new_job import NewJobPage
 from trainshed_service.dashboard.nodes import NodesPages
 from trainshed_service.dashboard.pages import Pages
 from trainshed_service.dashboard.pools import PoolsPages
@@ -46,6 +47,7 @@ def create_dashboard(services: Services) -> AsgiApp:
     pools = PoolsPages(services, live, csrf)
     queue = QueuePage(services, live)
     jobs = JobsPage(services, pages, csrf)
+    new_job = NewJobPage(services, pages, csrf)
     job = JobPage(services, pages, csrf)
 
     def seen(handler: PageHandler) -> Handler:
@@ -100,6 +102,9 @@ def create_dashboard(services: Services) -> AsgiApp:
         Route("/logout", login.logout, methods=["POST"]),
         Route("/jobs", seen(jobs.page)),
         Route("/jobs/stop", seen(jobs.stop), methods=["POST"]),
+        Route("/new-job", seen(new_job.page)),
+        Route("/new-job", seen(new_job.submit), methods=["POST"]),
+        Route("/new-job/check", seen(new_job.check), methods=["POST"]),
         Route("/nodes", seen(nodes.page)),
         Route("/nodes/{id}", seen(nodes.one)),
         Route("/nodes/{id}/drain", seen(nodes.drain), methods=["POST"]),
