@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.effects import Effects
@@ -24,10 +24,34 @@ from trainshed_service.jobs.states import AttemptState, Cause, ClusterState, Job
 from trainshed_service.pools.life import find, open_pool
 from trainshed_service.scheduling.loading import load_queued
 from trainshed_service.settings import Settings
-from trainshed_service.store.tables import agents, attempts, changed, clusters, instances, jobs, nodes
+from trainshed_service.store.prepared import Prepared, set_where
+from trainshed_service.store.tables import agents, attempts, clusters, instances, jobs, nodes
 from trainshed_worker.protocol import AssignmentReport, EndReason, InstanceFailure, Phase
 
 _MAX_STEPS = 32
+_ATTEMPT = (
+    select(
+        attempts,
+        jobs.c.name.label("job_name"),
+        jobs.c.state.label("job_state"),
+        jobs.c.request,
+        jobs.c.training_started_at,
+    )
+    .join(jobs, jobs.c.id == attempts.c.job_id)
+    .where(attempts.c.id == bindparam("attempt"))
+)
+_LOCKED, _UNLOCKED = Prepared(_ATTEMPT.with_for_update()), Prepared(_ATTEMPT)
+_MEMBERS = Prepared(
+    select(instances.c.rank, instances.c.host, instances.c.report, instances.c.cleared, nodes.c.agent_id)
+    .join(nodes, nodes.c.id == instances.c.node_id)
+    .where(instances.c.attempt_id == bindparam("attempt"))
+    .order_by(instances.c.rank)
+)
+_RUNS = Prepared(
+    select(attempts.c.running_at, attempts.c.ended_at).where(
+        attempts.c.job_id == bindparam("job"), attempts.c.running_at.is_not(None), attempts.c.ended_at.is_not(None)
+    )
+)
 STOP_REASONS = frozenset({EndReason.STOP_REQUESTED, EndReason.MAX_RUNTIME})
 
 
@@ -85,26 +109,11 @@ class Live:
 
 def load(session: Session, attempt_id: str, *, lock: bool = True) -> Live | None:
     """The attempt, or None where it is unknown. On PostgreSQL its row stays locked until the transaction ends."""
-    query = (
-        select(
-            attempts,
-            jobs.c.name.label("job_name"),
-            jobs.c.state.label("job_state"),
-            jobs.c.request,
-            jobs.c.training_started_at,
-        )
-        .join(jobs, jobs.c.id == attempts.c.job_id)
-        .where(attempts.c.id == attempt_id)
-    )
-    row = session.execute(query.with_for_update() if lock else query).first()
-    if row is None:
+    found = (_LOCKED if lock else _UNLOCKED).find(session, {"attempt": attempt_id})
+    if not found:
         return None
-    members = session.execute(
-        select(instances.c.rank, instances.c.host, instances.c.report, instances.c.cleared, nodes.c.agent_id)
-        .join(nodes, nodes.c.id == instances.c.node_id)
-        .where(instances.c.attempt_id == attempt_id)
-        .order_by(instances.c.rank)
-    ).all()
+    row = found[0]
+    members = _MEMBERS.find(session, {"attempt": attempt_id})
     return Live(
         id=row.id,
         state=AttemptState(row.state),
@@ -182,11 +191,7 @@ def _take(session: Session, live: Live, step: Step, now: float, settings: Settin
         case StepKind.UPLOADING:
             if live.job_state in (JobState.PLACED, JobState.DOWNLOADING):
                 return _show(session, live, Cause.GANG_RUNNING, now)
-            session.execute(
-                update(attempts)
-                .where(attempts.c.id == live.id)
-                .values(deadline_at=now + settings.upload_deadline_seconds)
-            )
+            set_where(session, attempts, {"id": live.id}, {"deadline_at": now + settings.upload_deadline_seconds})
             return _show(session, live, Cause.PROCESSES_ENDED, now)
         case StepKind.ASSEMBLE:
             effects.wake.update(live.agent_ids)
@@ -250,21 +255,14 @@ def end(
 def blame(session: Session, live: Live, failure: InstanceFailure, host: str | None) -> bool:
     """Make `failure` the attempt's pending one."""
     outcome = {**live.outcome, "failure": failure.model_dump(mode="json"), "host": host}
-    count = changed(
-        session,
-        update(attempts).where(attempts.c.id == live.id, attempts.c.state == live.state.value).values(outcome=outcome),
-    )
+    count = set_where(session, attempts, {"id": live.id, "state": live.state.value}, {"outcome": outcome})
     _keep_pending(session, live.job_id, failure, host)
     return count == 1
 
 
 def seconds_already_run(session: Session, job_id: int) -> float:
     """What earlier attempts used of the job's maximum runtime."""
-    rows = session.execute(
-        select(attempts.c.running_at, attempts.c.ended_at).where(
-            attempts.c.job_id == job_id, attempts.c.running_at.is_not(None), attempts.c.ended_at.is_not(None)
-        )
-    )
+    rows = _RUNS.find(session, {"job": job_id})
     return float(sum(row.ended_at - row.running_at for row in rows))
 
 
@@ -280,11 +278,8 @@ def agents_of(session: Session, attempt_id: str) -> set[str]:
 
 
 def _keep_pending(session: Session, job_id: int, failure: InstanceFailure, host: str | None) -> None:
-    session.execute(
-        update(jobs)
-        .where(jobs.c.id == job_id)
-        .values(pending_failure={"host": host, **failure.model_dump(mode="json")}, version=jobs.c.version + 1)
-    )
+    pending = {"host": host, **failure.model_dump(mode="json")}
+    set_where(session, jobs, {"id": job_id}, {"pending_failure": pending}, counting="version")
 
 
 def _show(session: Session, live: Live, cause: Cause, now: float) -> bool:
@@ -300,10 +295,11 @@ def _cleared(session: Session, live: Live, now: float, effects: Effects) -> bool
     kept = find(session, live.cluster_id)
     if kept is not None:
         effects.add(open_pool(session, kept, now))
-    session.execute(
-        update(clusters)
-        .where(clusters.c.id == live.cluster_id, clusters.c.state == ClusterState.HELD.value)
-        .values(state=ClusterState.GONE.value, released_at=now)
+    set_where(
+        session,
+        clusters,
+        {"id": live.cluster_id, "state": ClusterState.HELD.value},
+        {"state": ClusterState.GONE.value, "released_at": now},
     )
     if live.job_state is JobState.QUEUED:
         set_message(session, live.job_id, JobState.QUEUED, "Launching requested ML instances", now)

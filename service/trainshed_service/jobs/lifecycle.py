@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.events import record
@@ -26,8 +26,8 @@ from trainshed_service.jobs.states import (
     Cause,
     JobState,
 )
-from trainshed_service.store.prepared import Prepared
-from trainshed_service.store.tables import attempts, changed, job_phases, job_transitions, jobs
+from trainshed_service.store.prepared import Prepared, add_row, set_where
+from trainshed_service.store.tables import attempts, job_phases, job_transitions, jobs
 
 _END = Prepared(
     select(
@@ -41,7 +41,17 @@ _END = Prepared(
         jobs.c.request["ResourceConfig"],
     ).where(jobs.c.id == bindparam("id"))
 )
-_FIRST_TRANSITION = Prepared.insert(job_transitions, "job_id", "seq", "status", "message", "started_at")
+_LAST = Prepared(
+    select(job_transitions.c.seq, job_transitions.c.status, job_transitions.c.ended_at)
+    .where(job_transitions.c.job_id == bindparam("job_id"))
+    .order_by(job_transitions.c.seq.desc())
+    .limit(1)
+)
+_NEW_MESSAGE = Prepared(
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"), jobs.c.state == bindparam("at"), jobs.c.status_message != bindparam("text"))
+    .values(status_message=bindparam("text"), modified_at=bindparam("now"), version=jobs.c.version + 1)
+)
 
 
 class IllegalMove(RuntimeError):
@@ -51,8 +61,10 @@ class IllegalMove(RuntimeError):
 def first_transition(session: Session, job_id: int, now: float) -> None:
     """The transition that every job begins with; written in the transaction that creates the job."""
     row = AWS_STATUS[JobState.QUEUED]
-    _FIRST_TRANSITION.run(
-        session, {"job_id": job_id, "seq": 0, "status": row.secondary, "message": row.message, "started_at": now}
+    add_row(
+        session,
+        job_transitions,
+        {"job_id": job_id, "seq": 0, "status": row.secondary, "message": row.message, "started_at": now},
     )
 
 
@@ -78,19 +90,19 @@ def move_job(
     words = AWS_STATUS[target]
     secondary = secondary or words.secondary
     message = message or words.message
-    count = changed(
+    count = set_where(
         session,
-        update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state == state.value)
-        .values(
-            state=target.value,
-            status=words.status,
-            secondary_status=secondary,
-            status_message=message,
-            modified_at=now,
-            version=jobs.c.version + 1,
+        jobs,
+        {"id": job_id, "state": state.value},
+        {
+            "state": target.value,
+            "status": words.status,
+            "secondary_status": secondary,
+            "status_message": message,
+            "modified_at": now,
             **values,
-        ),
+        },
+        counting="version",
     )
     if count == 0:
         return None
@@ -121,21 +133,12 @@ def _told_of_end(session: Session, job_id: int) -> dict[str, Any]:
 
 def set_message(session: Session, job_id: int, state: JobState, message: str, now: float) -> bool:
     """Say something new about a job that stays where it is, e.g. why it waits. False: no change was needed."""
-    count = changed(
-        session,
-        update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state == state.value, jobs.c.status_message != message)
-        .values(status_message=message, modified_at=now, version=jobs.c.version + 1),
-    )
+    count = _NEW_MESSAGE.change(session, {"job": job_id, "at": state.value, "text": message, "now": now})
     if count == 0:
         return False
     last = _last_transition(session, job_id)
     if last is not None:
-        session.execute(
-            update(job_transitions)
-            .where(job_transitions.c.job_id == job_id, job_transitions.c.seq == last.seq)
-            .values(message=message)
-        )
+        set_where(session, job_transitions, {"job_id": job_id, "seq": last.seq}, {"message": message})
     return True
 
 
@@ -143,15 +146,8 @@ def move_attempt(session: Session, attempt_id: str, state: AttemptState, target:
     """Move an attempt; False where it is no longer in `state`."""
     if target not in ATTEMPT_TRANSITIONS[state]:
         raise IllegalMove(f"an attempt can't move from {state} to {target}")
-    return (
-        changed(
-            session,
-            update(attempts)
-            .where(attempts.c.id == attempt_id, attempts.c.state == state.value)
-            .values(state=target.value, **values),
-        )
-        == 1
-    )
+    guard = {"id": attempt_id, "state": state.value}
+    return set_where(session, attempts, guard, {"state": target.value, **values}) == 1
 
 
 def write_phase(
@@ -159,27 +155,14 @@ def write_phase(
 ) -> None:
     """Put one span into the phase ledger; a span that is there gets its end. `phase`: the agent's words, cut to fit."""
     phase = phase[: job_phases.c.phase.type.length]  # type: ignore[attr-defined]
-    key = (
-        (job_phases.c.job_id == job_id)
-        & (job_phases.c.attempt == attempt)
-        & (job_phases.c.host == host)
-        & (job_phases.c.phase == phase)
-    )
-    if changed(session, update(job_phases).where(key).values(started_at=start, ended_at=end)) == 0:
-        session.execute(
-            insert(job_phases).values(
-                job_id=job_id, attempt=attempt, host=host, phase=phase, started_at=start, ended_at=end
-            )
-        )
+    key = {"job_id": job_id, "attempt": attempt, "host": host, "phase": phase}
+    span = {"started_at": start, "ended_at": end}
+    if set_where(session, job_phases, key, span) == 0:
+        add_row(session, job_phases, {**key, **span})
 
 
 def _last_transition(session: Session, job_id: int) -> Any:
-    return session.execute(
-        select(job_transitions.c.seq, job_transitions.c.status, job_transitions.c.ended_at)
-        .where(job_transitions.c.job_id == job_id)
-        .order_by(job_transitions.c.seq.desc())
-        .limit(1)
-    ).first()
+    return next(iter(_LAST.find(session, {"job_id": job_id})), None)
 
 
 def _append_transition(session: Session, job_id: int, secondary: str, message: str, now: float, *, final: bool) -> None:
@@ -188,19 +171,21 @@ def _append_transition(session: Session, job_id: int, secondary: str, message: s
     seq = 0
     if last is not None:
         seq = last.seq + 1
-        here = (job_transitions.c.job_id == job_id) & (job_transitions.c.seq == last.seq)
+        here = {"job_id": job_id, "seq": last.seq}
         if last.status == secondary and last.ended_at is None and not final:
-            session.execute(update(job_transitions).where(here).values(message=message))
+            set_where(session, job_transitions, here, {"message": message})
             return
         if last.ended_at is None:
-            session.execute(update(job_transitions).where(here).values(ended_at=now))
-    session.execute(
-        insert(job_transitions).values(
-            job_id=job_id,
-            seq=seq,
-            status=secondary,
-            message=message,
-            started_at=now,
-            ended_at=now if final else None,
-        )
+            set_where(session, job_transitions, here, {"ended_at": now})
+    add_row(
+        session,
+        job_transitions,
+        {
+            "job_id": job_id,
+            "seq": seq,
+            "status": secondary,
+            "message": message,
+            "started_at": now,
+            "ended_at": now if final else None,
+        },
     )

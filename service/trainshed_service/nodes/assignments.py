@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.spec import compression, output_base
@@ -18,6 +18,7 @@ from trainshed_service.jobs.states import AttemptState, ClusterState
 from trainshed_service.providers import is_stand_in, known_type
 from trainshed_service.scheduling.placement import log_stream_epoch
 from trainshed_service.settings import Settings
+from trainshed_service.store.prepared import Prepared
 from trainshed_service.store.tables import agents, attempts, clusters, instances, jobs, nodes
 from trainshed_worker.protocol import (
     Action,
@@ -27,6 +28,55 @@ from trainshed_worker.protocol import (
     MachineFacts,
     ObjectStoreAccess,
     OutputPlan,
+)
+
+_HERE = (
+    select(instances.c.attempt_id)
+    .join(nodes, nodes.c.id == instances.c.node_id)
+    .where(nodes.c.agent_id == bindparam("agent"), instances.c.cleared.is_(False))
+    .distinct()
+)
+_LIVE = Prepared(
+    select(
+        attempts,
+        clusters.c.epoch,
+        jobs.c.name.label("job_name"),
+        jobs.c.arn.label("job_arn"),
+        jobs.c.request,
+    )
+    .join(clusters, clusters.c.id == attempts.c.cluster_id)
+    .join(jobs, jobs.c.id == attempts.c.job_id)
+    .where(attempts.c.id.in_(_HERE))
+    .order_by(attempts.c.created_at)
+)
+_MEMBERS = Prepared(
+    select(
+        instances.c.id,
+        instances.c.rank,
+        instances.c.host,
+        instances.c.node_id,
+        instances.c.instance_type,
+        instances.c.instance_group,
+        instances.c.report,
+        instances.c.cleared,
+        nodes.c.agent_id,
+        agents.c.facts,
+    )
+    .join(nodes, nodes.c.id == instances.c.node_id)
+    .join(agents, agents.c.id == nodes.c.agent_id)
+    .where(instances.c.attempt_id == bindparam("attempt"))
+    .order_by(instances.c.rank)
+)
+_KEPT = Prepared(
+    select(clusters.c.id)
+    .join(nodes, nodes.c.cluster_id == clusters.c.id)
+    .where(
+        nodes.c.agent_id == bindparam("agent"),
+        (clusters.c.state == ClusterState.HELD.value) | (clusters.c.state == ClusterState.WARM.value),
+        clusters.c.warm_until.is_not(None),
+    )
+    .distinct()
+    .order_by(clusters.c.id)
 )
 
 
@@ -45,45 +95,9 @@ class Wanted:
 
 def wanted_of(session: Session, agent_id: str) -> list[Wanted]:
     """All live attempts that have uncleared instances on nodes of this agent."""
-    here = (
-        select(instances.c.attempt_id)
-        .join(nodes, nodes.c.id == instances.c.node_id)
-        .where(nodes.c.agent_id == agent_id, instances.c.cleared.is_(False))
-        .distinct()
-    )
-    found = session.execute(
-        select(
-            attempts,
-            clusters.c.epoch,
-            jobs.c.name.label("job_name"),
-            jobs.c.arn.label("job_arn"),
-            jobs.c.request,
-        )
-        .join(clusters, clusters.c.id == attempts.c.cluster_id)
-        .join(jobs, jobs.c.id == attempts.c.job_id)
-        .where(attempts.c.id.in_(here))
-        .order_by(attempts.c.created_at)
-    ).all()
     result = []
-    for attempt in found:
-        members = session.execute(
-            select(
-                instances.c.id,
-                instances.c.rank,
-                instances.c.host,
-                instances.c.node_id,
-                instances.c.instance_type,
-                instances.c.instance_group,
-                instances.c.report,
-                instances.c.cleared,
-                nodes.c.agent_id,
-                agents.c.facts,
-            )
-            .join(nodes, nodes.c.id == instances.c.node_id)
-            .join(agents, agents.c.id == nodes.c.agent_id)
-            .where(instances.c.attempt_id == attempt.id)
-            .order_by(instances.c.rank)
-        ).all()
+    for attempt in _LIVE.find(session, {"agent": agent_id}):
+        members = _MEMBERS.find(session, {"attempt": attempt.id})
         mine = tuple(row.rank for row in members if row.agent_id == agent_id and not row.cleared)
         result.append(Wanted(attempt, members, mine))
     return result
@@ -91,19 +105,7 @@ def wanted_of(session: Session, agent_id: str) -> list[Wanted]:
 
 def kept_clusters(session: Session, agent_id: str) -> list[str]:
     """Clusters with nodes of this agent that are warm pools, or will be as soon as their slots are empty."""
-    return list(
-        session.scalars(
-            select(clusters.c.id)
-            .join(nodes, nodes.c.cluster_id == clusters.c.id)
-            .where(
-                nodes.c.agent_id == agent_id,
-                clusters.c.state.in_([ClusterState.HELD.value, ClusterState.WARM.value]),
-                clusters.c.warm_until.is_not(None),
-            )
-            .distinct()
-            .order_by(clusters.c.id)
-        )
-    )
+    return [cluster for (cluster,) in _KEPT.run(session, {"agent": agent_id})]
 
 
 def render(wanted: Wanted, access: ObjectStoreAccess, gang_secret: str, settings: Settings) -> list[Assignment]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.events import record
@@ -27,8 +27,54 @@ from trainshed_service.nodes.losing import fail_host
 from trainshed_service.pools.life import end_pool_of_node, find
 from trainshed_service.scheduling.events import NodeFree, NodeGone, NodeTaken, offered
 from trainshed_service.settings import Settings
-from trainshed_service.store.tables import agents, attempts, changed, clusters, instances, nodes
+from trainshed_service.store.prepared import Prepared, set_where
+from trainshed_service.store.tables import agents, attempts, clusters, instances, nodes
 from trainshed_worker.protocol import AssignmentReport, Phase, ReportRequest, SlotReport, SlotState
+
+_BOOT = Prepared(select(agents.c.boot_id).where(agents.c.id == bindparam("agent")))
+_NODES = Prepared(
+    select(
+        nodes.c.id,
+        nodes.c.state,
+        nodes.c.reason,
+        nodes.c.instance_types,
+        nodes.c.cluster_id,
+        nodes.c.draining_since,
+    ).where(nodes.c.agent_id == bindparam("agent"))
+)
+_HELD = Prepared(
+    select(
+        instances.c.id,
+        instances.c.node_id,
+        instances.c.attempt_id,
+        instances.c.rank,
+        instances.c.host,
+        instances.c.phase,
+        instances.c.revision,
+        attempts.c.state.label("attempt_state"),
+        attempts.c.job_id,
+        attempts.c.number,
+        clusters.c.epoch,
+    )
+    .join(attempts, attempts.c.id == instances.c.attempt_id)
+    .join(clusters, clusters.c.id == attempts.c.cluster_id)
+    .join(nodes, nodes.c.id == instances.c.node_id)
+    .where(nodes.c.agent_id == bindparam("agent"), instances.c.cleared.is_(False))
+)
+_HELD_BY = Prepared(
+    select(instances.c.id).where(instances.c.node_id == bindparam("node"), instances.c.cleared.is_(False))
+)
+_REPORT = Prepared(select(instances.c.report).where(instances.c.id == bindparam("instance")))
+_NEWER = Prepared(
+    update(instances)
+    .where(instances.c.id == bindparam("instance"), instances.c.revision < bindparam("newer"))
+    .values(phase=bindparam("to_phase"), revision=bindparam("newer"), report=bindparam("to_report"))
+)
+_AGENTS_OF = Prepared(
+    select(nodes.c.agent_id)
+    .join(instances, instances.c.node_id == nodes.c.id)
+    .where(instances.c.attempt_id == bindparam("attempt"))
+)
 
 
 @dataclass
@@ -42,28 +88,13 @@ class Taken:
 
 def take_report(session: Session, request: ReportRequest, now: float, settings: Settings) -> Taken:
     """AgentError 409 where a newer start of the agent took over."""
-    boot = session.scalar(select(agents.c.boot_id).where(agents.c.id == request.agent_id))
-    if boot != request.boot_id:
+    boot = _BOOT.run(session, {"agent": request.agent_id})
+    if boot != [(request.boot_id,)]:
         raise AgentError(409, "BootReplaced", "A newer start of this agent has enrolled; this one must stop.")
-    session.execute(
-        update(agents)
-        .where(agents.c.id == request.agent_id)
-        .values(last_seen_at=now, lease_expires_at=now + settings.lease_seconds)
-    )
+    seen = {"last_seen_at": now, "lease_expires_at": now + settings.lease_seconds}
+    set_where(session, agents, {"id": request.agent_id}, seen)
     taken = Taken()
-    rows = {
-        row.id: row
-        for row in session.execute(
-            select(
-                nodes.c.id,
-                nodes.c.state,
-                nodes.c.reason,
-                nodes.c.instance_types,
-                nodes.c.cluster_id,
-                nodes.c.draining_since,
-            ).where(nodes.c.agent_id == request.agent_id)
-        )
-    }
+    rows = {row.id: row for row in _NODES.find(session, {"agent": request.agent_id})}
     held = _held(session, request.agent_id)
     touched: list[str] = []
     for slot in request.slots:
@@ -74,8 +105,10 @@ def take_report(session: Session, request: ReportRequest, now: float, settings: 
         if instance is not None and _take_slot(session, slot, instance, now, settings, taken):
             touched.append(instance.attempt_id)
         if instance is None or instance.attempt_id in touched:
-            instance = _held_by(session, slot.node_id)
-        _settle_node(session, slot, node, instance is not None, now, taken.effects)
+            holds = bool(_HELD_BY.run(session, {"node": slot.node_id}))
+        else:
+            holds = instance is not None
+        _settle_node(session, slot, node, holds, now, taken.effects)
     for attempt_id in dict.fromkeys(touched):
         taken.effects.add(advance(session, attempt_id, now, settings))
     return taken
@@ -83,31 +116,7 @@ def take_report(session: Session, request: ReportRequest, now: float, settings: 
 
 def _held(session: Session, agent_id: str) -> dict[str, Any]:
     """What each node of the agent holds, by node id."""
-    rows = session.execute(
-        select(
-            instances.c.id,
-            instances.c.node_id,
-            instances.c.attempt_id,
-            instances.c.rank,
-            instances.c.host,
-            instances.c.phase,
-            instances.c.revision,
-            instances.c.report,
-            attempts.c.state.label("attempt_state"),
-            attempts.c.job_id,
-            attempts.c.number,
-            clusters.c.epoch,
-        )
-        .join(attempts, attempts.c.id == instances.c.attempt_id)
-        .join(clusters, clusters.c.id == attempts.c.cluster_id)
-        .join(nodes, nodes.c.id == instances.c.node_id)
-        .where(nodes.c.agent_id == agent_id, instances.c.cleared.is_(False))
-    )
-    return {row.node_id: row for row in rows}
-
-
-def _held_by(session: Session, node_id: str) -> Any:
-    return session.scalar(select(instances.c.id).where(instances.c.node_id == node_id, instances.c.cleared.is_(False)))
+    return {row.node_id: row for row in _HELD.find(session, {"agent": agent_id})}
 
 
 def _take_slot(session: Session, slot: SlotReport, instance: Any, now: float, settings: Settings, taken: Taken) -> bool:
@@ -148,44 +157,36 @@ def _take_slot(session: Session, slot: SlotReport, instance: Any, now: float, se
 def _store(
     session: Session, report: AssignmentReport, instance: Any, now: float, settings: Settings, taken: Taken
 ) -> None:
-    count = changed(
+    old = next((stored for (stored,) in _REPORT.run(session, {"instance": instance.id})), None) or {}
+    count = _NEWER.change(
         session,
-        update(instances)
-        .where(instances.c.id == instance.id, instances.c.revision < report.revision)
-        .values(phase=report.phase.value, revision=report.revision, report=report.model_dump(mode="json")),
+        {
+            "instance": instance.id,
+            "newer": report.revision,
+            "to_phase": report.phase.value,
+            "to_report": report.model_dump(mode="json"),
+        },
     )
     if count == 0:
         return
-    old = instance.report or {}
     known = {(span["name"], span["start"], span["end"]) for span in old.get("spans") or []}
     for span in report.spans:
         if (span.name, span.start, span.end) not in known:
             write_phase(session, instance.job_id, instance.number, instance.host, span.name, span.start, span.end)
     if report.address != old.get("address"):
-        taken.effects.wake.update(
-            session.scalars(
-                select(nodes.c.agent_id)
-                .join(instances, instances.c.node_id == nodes.c.id)
-                .where(instances.c.attempt_id == instance.attempt_id)
-            )
-        )
+        taken.effects.wake.update(agent for (agent,) in _AGENTS_OF.run(session, {"attempt": instance.attempt_id}))
     if instance.attempt_state == AttemptState.PREPARING:
         # A start that makes progress has not failed, however much data it has to fetch.
-        session.execute(
-            update(attempts)
-            .where(attempts.c.id == instance.attempt_id, attempts.c.state == AttemptState.PREPARING.value)
-            .values(deadline_at=now + settings.dispatch_deadline_seconds)
+        set_where(
+            session,
+            attempts,
+            {"id": instance.attempt_id, "state": AttemptState.PREPARING.value},
+            {"deadline_at": now + settings.dispatch_deadline_seconds},
         )
 
 
 def _clear(session: Session, instance: Any) -> bool:
-    return (
-        changed(
-            session,
-            update(instances).where(instances.c.id == instance.id, instances.c.cleared.is_(False)).values(cleared=True),
-        )
-        == 1
-    )
+    return set_where(session, instances, {"id": instance.id, "cleared": False}, {"cleared": True}) == 1
 
 
 def _settle_node(session: Session, slot: SlotReport, node: Any, holds: bool, now: float, effects: Effects) -> None:
@@ -215,7 +216,7 @@ def _settle_node(session: Session, slot: SlotReport, node: Any, holds: bool, now
     values: dict[str, Any] = {"state": target.value, "reason": reason}
     if target not in (NodeState.LEASED, NodeState.WARM):
         values["cluster_id"] = None
-    session.execute(update(nodes).where(nodes.c.id == node.id).values(**values))
+    set_where(session, nodes, {"id": node.id}, values)
     if node.state == target:
         return
     record(session, now, f"node.{target.value}", f"node/{node.id}", reason or f"Node is {target.value}")

@@ -17,15 +17,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.events import record
 from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.states import ClusterState, NodeState, PoolStatus
 from trainshed_service.scheduling.events import NodeFree, PoolAvailable, PoolEnded, offered
+from trainshed_service.store.prepared import Prepared, set_where
 from trainshed_service.store.tables import changed, clusters, jobs, nodes
 
+_CLUSTER = Prepared(select(clusters).where(clusters.c.id == bindparam("cluster")).with_for_update())
+_CREATED = Prepared(select(clusters.c.created_at).where(clusters.c.id == bindparam("cluster")))
+_NODES_OF = Prepared(
+    select(nodes.c.id, nodes.c.state).where(nodes.c.cluster_id == bindparam("cluster")).order_by(nodes.c.id)
+)
+_JOB = Prepared(select(jobs.c.name, jobs.c.arn, jobs.c.user_id).where(jobs.c.id == bindparam("job")))
 _NOT_WARM = {"warm_since": None, "warm_until": None, "warn_at": None}
 
 
@@ -44,7 +51,7 @@ class Kept:
 
 def find(session: Session, cluster_id: str) -> Kept | None:
     """The cluster as a pool; None where it is not kept. On PostgreSQL its row stays locked."""
-    row = session.execute(select(clusters).where(clusters.c.id == cluster_id).with_for_update()).first()
+    row = next(iter(_CLUSTER.find(session, {"cluster": cluster_id})), None)
     if row is None or row.warm_until is None or row.state not in (ClusterState.HELD, ClusterState.WARM):
         return None
     return kept_of(row)
@@ -68,45 +75,29 @@ def keep(session: Session, cluster_id: str, job_id: int, seconds: float, now: fl
 
     False where it is that old already.
     """
-    created = session.scalar(select(clusters.c.created_at).where(clusters.c.id == cluster_id))
-    until = min(now + seconds, (created or now) + most_life)
+    created = next((at for (at,) in _CREATED.run(session, {"cluster": cluster_id})), now)
+    until = min(now + seconds, created + most_life)
     if until <= now:
         return False
-    return (
-        changed(
-            session,
-            update(clusters)
-            .where(clusters.c.id == cluster_id, clusters.c.state == ClusterState.HELD.value)
-            .values(last_job_id=job_id, warm_since=now, warm_until=until),
-        )
-        == 1
-    )
+    held = {"id": cluster_id, "state": ClusterState.HELD.value}
+    return set_where(session, clusters, held, {"last_job_id": job_id, "warm_since": now, "warm_until": until}) == 1
 
 
 def show(session: Session, job_id: int, status: PoolStatus, **values: Any) -> None:
     """What the job's owner sees of the pool. `modified_at` stays: the pool changed, not the job."""
-    session.execute(
-        update(jobs).where(jobs.c.id == job_id).values(pool_status=status.value, version=jobs.c.version + 1, **values)
-    )
+    set_where(session, jobs, {"id": job_id}, {"pool_status": status.value, **values}, counting="version")
 
 
 def open_pool(session: Session, kept: Kept, now: float) -> Effects:
     """All slots of a kept cluster are empty: it is available from now on, or, where a node is missing, at its end."""
-    here = session.execute(
-        select(nodes.c.id, nodes.c.state).where(nodes.c.cluster_id == kept.cluster_id).order_by(nodes.c.id)
-    ).all()
+    here = _NODES_OF.find(session, {"cluster": kept.cluster_id})
     warm = [row.id for row in here if row.state == NodeState.WARM]
     if len(warm) != kept.match_fields["ResourceConfig.InstanceCount"]:
         return end_pool(session, kept, now, "not all of its nodes are there any more")
     if kept.until <= now:
         return end_pool(session, kept, now, "its keep-alive period had passed when its slots were empty")
-    count = changed(
-        session,
-        update(clusters)
-        .where(clusters.c.id == kept.cluster_id, clusters.c.state == ClusterState.HELD.value)
-        .values(state=ClusterState.WARM.value),
-    )
-    if count != 1:
+    held = {"id": kept.cluster_id, "state": ClusterState.HELD.value}
+    if set_where(session, clusters, held, {"state": ClusterState.WARM.value}) != 1:
         return Effects()
     show(session, kept.job_id, PoolStatus.AVAILABLE)
     name, data = told_of(session, kept)
@@ -140,13 +131,9 @@ def take(session: Session, cluster_id: str, job_name: str, epoch: int, now: floa
     kept = find(session, cluster_id)
     if kept is None or kept.state is not ClusterState.WARM or kept.until <= now:
         return False
-    count = changed(
-        session,
-        update(clusters)
-        .where(clusters.c.id == cluster_id, clusters.c.state == ClusterState.WARM.value)
-        .values(state=ClusterState.HELD.value, epoch=epoch, last_job_id=None, **_NOT_WARM),
-    )
-    if count != 1:
+    warm = {"id": cluster_id, "state": ClusterState.WARM.value}
+    values = {"state": ClusterState.HELD.value, "epoch": epoch, "last_job_id": None, **_NOT_WARM}
+    if set_where(session, clusters, warm, values) != 1:
         return False
     seconds = round(now - kept.since)
     show(session, kept.job_id, PoolStatus.REUSED, pool_reused_by=job_name, pool_retained_seconds=seconds)
@@ -237,7 +224,7 @@ def next_expiry(session: Session) -> float | None:
 def told_of(session: Session, kept: Kept) -> tuple[str, dict[str, Any]]:
     """Name of the job whose pool it is, and what every event of a pool says: enough to tell of it to those who may know
     when the job is deleted."""
-    row = session.execute(select(jobs.c.name, jobs.c.arn, jobs.c.user_id).where(jobs.c.id == kept.job_id)).first()
+    row = next(iter(_JOB.find(session, {"job": kept.job_id})), None)
     data = {
         "clusterId": kept.cluster_id,
         "jobId": kept.job_id,

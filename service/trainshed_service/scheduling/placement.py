@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from trainshed_service.jobs.lifecycle import move_job, write_phase
@@ -15,8 +15,15 @@ from trainshed_service.pools.life import take
 from trainshed_service.pools.match import keep_alive_seconds, key_of, match_fields, may_keep_warm
 from trainshed_service.scheduling.events import Place
 from trainshed_service.settings import Settings
+from trainshed_service.store.prepared import Prepared, add_row, set_where
 from trainshed_service.store.tables import attempts, changed, clusters, instances, jobs, meta, nodes
 
+_JOB = Prepared(
+    select(jobs.c.state, jobs.c.attempts, jobs.c.created_at, jobs.c.request).where(jobs.c.id == bindparam("job"))
+)
+_AGENT = Prepared(select(nodes.c.agent_id).where(nodes.c.id == bindparam("node")))
+_META = Prepared(select(meta.c.value).where(meta.c.key == bindparam("wanted")))
+_LOCK_META = Prepared(update(meta).where(meta.c.key == bindparam("wanted")).values(value=meta.c.value))
 _EPOCH_KEY = "cluster_epoch"
 
 
@@ -47,29 +54,30 @@ def log_stream_epoch(attempt_created_at: float) -> int:
 def commit_place(session: Session, place: Place, now: float, settings: Settings) -> Placement:
     """StaleDecision (or IntegrityError, from the partial unique indexes) where it no longer holds."""
     job = place.job
-    row = session.execute(
-        select(jobs.c.state, jobs.c.attempts, jobs.c.created_at, jobs.c.request).where(jobs.c.id == job.job_id)
-    ).first()
+    row = next(iter(_JOB.find(session, {"job": job.job_id})), None)
     if row is None or row.state != JobState.QUEUED:
         raise StaleDecision("the job is not queued any more")
     number = row.attempts + 1
     attempt_id = uuid.uuid4().hex
     cluster_id = _hold_nodes(session, place, row.request, now)
-    session.execute(
-        insert(attempts).values(
-            id=attempt_id,
-            job_id=job.job_id,
-            number=number,
-            cluster_id=cluster_id,
-            state=AttemptState.PREPARING.value,
-            created_at=now,
-            deadline_at=now + settings.dispatch_deadline_seconds,
-        )
+    add_row(
+        session,
+        attempts,
+        {
+            "id": attempt_id,
+            "job_id": job.job_id,
+            "number": number,
+            "cluster_id": cluster_id,
+            "state": AttemptState.PREPARING.value,
+            "created_at": now,
+            "deadline_at": now + settings.dispatch_deadline_seconds,
+        },
     )
     hosts = [f"algo-{rank + 1}" for rank in range(len(place.nodes))]
-    session.execute(
-        insert(instances),
-        [
+    for rank, (node_id, member) in enumerate(zip(place.nodes, job.members, strict=True)):
+        add_row(
+            session,
+            instances,
             {
                 "id": f"{attempt_id}-{rank}",
                 "attempt_id": attempt_id,
@@ -80,10 +88,8 @@ def commit_place(session: Session, place: Place, now: float, settings: Settings)
                 "instance_group": member.group,
                 "revision": -1,
                 "cleared": False,
-            }
-            for rank, (node_id, member) in enumerate(zip(place.nodes, job.members, strict=True))
-        ],
-    )
+            },
+        )
     has_pool = place.pool is not None or (keep_alive_seconds(row.request) > 0 and may_keep_warm(row.request))
     pool_status = PoolStatus.IN_USE.value if has_pool else None
     moved = move_job(
@@ -96,7 +102,7 @@ def commit_place(session: Session, place: Place, now: float, settings: Settings)
     return Placement(
         job.name,
         attempt_id,
-        frozenset(session.scalars(select(nodes.c.agent_id).where(nodes.c.id.in_(place.nodes)))),
+        frozenset(agent for node_id in place.nodes for (agent,) in _AGENT.run(session, {"node": node_id})),
         tuple(stream_name(job.name, host, epoch) for host in hosts),
         row.request,
     )
@@ -113,16 +119,17 @@ def _hold_nodes(session: Session, place: Place, request: dict[str, Any], now: fl
     else:
         cluster_id = uuid.uuid4().hex
         fields = match_fields(request) if may_keep_warm(request) else None
-        session.execute(
-            insert(clusters).values(
-                id=cluster_id,
-                state=ClusterState.HELD.value,
-                epoch=epoch,
-                created_at=now,
-                released_at=None,
-                match_key=key_of(fields) if fields else None,
-                match_fields=fields,
-            )
+        add_row(
+            session,
+            clusters,
+            {
+                "id": cluster_id,
+                "state": ClusterState.HELD.value,
+                "epoch": epoch,
+                "created_at": now,
+                "match_key": key_of(fields) if fields else None,
+                "match_fields": fields,
+            },
         )
         held = (nodes.c.state == NodeState.FREE.value) & nodes.c.draining_since.is_(None)
     taken = changed(
@@ -152,8 +159,10 @@ def avoided_nodes(session: Session, job_id: int) -> frozenset[str]:
 
 def _next_epoch(session: Session) -> int:
     """A number above that of every earlier cluster, so that a node can tell an older assignment from a newer one."""
-    if changed(session, update(meta).where(meta.c.key == _EPOCH_KEY).values(value=meta.c.value)) == 0:
-        session.execute(insert(meta).values(key=_EPOCH_KEY, value="0"))
-    epoch = int(session.scalar(select(meta.c.value).where(meta.c.key == _EPOCH_KEY)) or 0) + 1
-    session.execute(update(meta).where(meta.c.key == _EPOCH_KEY).values(value=str(epoch)))
+    wanted = {"wanted": _EPOCH_KEY}
+    if _LOCK_META.change(session, wanted) == 0:
+        add_row(session, meta, {"key": _EPOCH_KEY, "value": "0"})
+    ((value,),) = _META.run(session, wanted)
+    epoch = int(value) + 1
+    set_where(session, meta, {"key": _EPOCH_KEY}, {"value": str(epoch)})
     return epoch
