@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from trainshed_service.dashboard.files import FilesPage
 from trainshed_service.dashboard.job import JobPage
 from trainshed_service.dashboard.jobs import JobsPage
 from trainshed_service.dashboard.live import Live
@@ -49,6 +50,7 @@ def create_dashboard(services: Services) -> AsgiApp:
     jobs = JobsPage(services, pages, csrf)
     new_job = NewJobPage(services, pages, csrf)
     job = JobPage(services, pages, csrf)
+    files = FilesPage(services, pages)
 
     def seen(handler: PageHandler) -> Handler:
         async def page(request: Request) -> Response:
@@ -116,6 +118,8 @@ def create_dashboard(services: Services) -> AsgiApp:
         Route("/queue", seen(queue.page)),
         Route("/jobs/{name}", seen(job.page)),
         Route("/jobs/{name}/log", seen(job.log)),
+        Route("/jobs/{name}/files", seen(files.page)),
+        Route("/jobs/{name}/download", seen(files.download)),
         Route("/jobs/{name}/stop", seen(job.stop), methods=["POST"]),
         Route("/static/{version}/{name}", static),
         Route("/favicon.ico", icon),

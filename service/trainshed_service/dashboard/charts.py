@@ -11,16 +11,26 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 320, 90
 POINTS = 240
+COLOURS = 12
 _MARGIN = 4
 
 
 @dataclass(frozen=True)
-class Chart:
-    """`path` is the `d` of an SVG path within `WIDTH` × `HEIGHT`; times are epoch milliseconds."""
+class Line:
+    """One of the lines of a group; `colour` is a class of the style sheet."""
 
-    title: str
+    label: str
     path: str
     last: float
+    colour: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Lines of one metric on one scale: its hosts, or the job alone (`label` empty)."""
+
+    title: str
+    lines: list[Line]
     least: float
     greatest: float
     start_ms: int
@@ -28,19 +38,18 @@ class Chart:
     count: int
 
 
-def chart(title: str, points: Sequence[tuple[int, float]]) -> Chart:
-    """`points` (time, value), ordered by time, at least one; values are finite."""
-    if not points:
+def group(title: str, series: Sequence[tuple[str, Sequence[tuple[int, float]]]]) -> Group:
+    """`series` (label, points): at least one, each with at least one point, ordered by time; values are finite."""
+    if not series or any(not points for _, points in series):
         raise ValueError("a chart needs a point")
-    values = [value for _, value in points]
+    values = [value for _, points in series for _, value in points]
     least, greatest = min(values), max(values)
-    start, end = points[0][0], points[-1][0]
-    kept = thin(points)
-    drawn = [(_place(at, start, end, WIDTH), HEIGHT - _place(value, least, greatest, HEIGHT)) for at, value in kept]
-    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in drawn)
-    if len(drawn) == 1:
-        path += "h.01"  # the round end of a line without length: a dot
-    return Chart(title, path, values[-1], least, greatest, start, end, len(points))
+    start, end = min(points[0][0] for _, points in series), max(points[-1][0] for _, points in series)
+    lines = [
+        Line(label, _path(points, start, end, least, greatest), points[-1][1], index % COLOURS)
+        for index, (label, points) in enumerate(series)
+    ]
+    return Group(title, lines, least, greatest, start, end, len(values))
 
 
 def thin(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
@@ -57,6 +66,13 @@ def thin(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tuple[
         kept += [points[index] for index in sorted({low, high})]
     kept.append(points[-1])
     return kept
+
+
+def _path(points: Sequence[tuple[int, float]], start: int, end: int, least: float, greatest: float) -> str:
+    kept = thin(points)
+    drawn = [(_place(at, start, end, WIDTH), HEIGHT - _place(value, least, greatest, HEIGHT)) for at, value in kept]
+    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in drawn)
+    return path + "h.01" if len(drawn) == 1 else path  # the round end of a line without length: a dot
 
 
 def _place(value: float, low: float, high: float, length: int) -> float:

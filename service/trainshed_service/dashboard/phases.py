@@ -62,7 +62,7 @@ def phase_rows(ledger: Sequence[dict[str, Any]], now: float, *, is_over: bool = 
                 is_inner=inside,
             )
         )
-    order = sorted(rows, key=lambda key: (key[0], key[1] != "service", _natural(key[1])))
+    order = sorted(rows, key=lambda key: (key[0], key[1] != "service", natural(key[1])))
     return [
         PhaseRow(f"{host} (attempt {number})" if several and number else host, rows[number, host])
         for number, host in order
@@ -77,6 +77,7 @@ def _holds(outer: dict[str, Any], inner: dict[str, Any], now: float) -> bool:
     return starts[0] <= starts[1] and ends[0] >= ends[1] and ends[0] - starts[0] > ends[1] - starts[1] > 0
 
 
-def _natural(host: str) -> tuple[str, int]:
+def natural(host: str) -> tuple[str, int]:
+    """Orders algo-2 before algo-10."""
     stem, _, number = host.rpartition("-")
     return (stem, int(number)) if number.isdigit() else (host, 0)

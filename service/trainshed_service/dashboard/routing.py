@@ -18,7 +18,7 @@ NAME = r"[A-Za-z0-9](?:-*[A-Za-z0-9]){0,62}"
 NODE = r"[A-Za-z0-9](?:-*[A-Za-z0-9]){0,79}"
 PAGES = re.compile(
     rf"/|/login|/queue|/nodes(?:/{NODE})?|/pools(?:/{NAME})?|/new-job|/favicon\.ico"
-    rf"|/jobs|/jobs/{NAME}(?:/log)?|/static/.+"
+    rf"|/jobs|/jobs/{NAME}(?:/log|/files|/download)?|/static/.+"
 )
 FORMS = re.compile(
     rf"/login|/logout|/new-job(?:/check)?|/jobs/stop|/jobs/{NAME}/stop"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -12,20 +10,6 @@ import pytest
 from botocore.config import Config
 
 from tests.support.api_process import ApiProcess
-from tests.support.gateway import running_gateway
-from trainshed_service.embedded.store import EmbeddedStore
-
-
-@pytest.fixture(scope="module")
-def api(seaweed_store: EmbeddedStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    home: Path = tmp_path_factory.mktemp("a home")
-    with running_gateway(seaweed_store, home) as gateway:
-        process = ApiProcess(home, gateway_port=gateway.port)
-        process.start()
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def s3(api: ApiProcess, **config: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed_service.dashboard.charts import HEIGHT, POINTS, WIDTH, chart, thin
+from trainshed_service.dashboard.charts import HEIGHT, POINTS, WIDTH, group, thin
 from trainshed_service.dashboard.phases import phase_rows
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -17,12 +17,12 @@ SERIES = st.lists(st.tuples(st.integers(0, 2**45), FINITE), min_size=1, max_size
 
 @given(SERIES)
 def test_every_point_of_a_chart_lies_within_it(points: list[tuple[int, float]]) -> None:
-    drawn = chart("m", points)
-    pairs = re.findall(r"(-?[\d.]+) (-?[\d.]+)", drawn.path)
+    drawn = group("m", [("a", points), ("b", points[:1])])
+    pairs = re.findall(r"(-?[\d.]+) (-?[\d.]+)", drawn.lines[0].path)
     assert 1 <= len(pairs) <= POINTS
     for x, y in pairs:
         assert 0 <= float(x) <= WIDTH and 0 <= float(y) <= HEIGHT
-    assert drawn.last == points[-1][1]
+    assert drawn.lines[0].last == points[-1][1] and drawn.count == len(points) + 1
 
 
 @given(SERIES)
@@ -41,12 +41,18 @@ def test_a_spike_among_many_values_is_seen() -> None:
 
 
 def test_a_single_value_is_a_dot() -> None:
-    assert chart("m", [(5, 1.0)]).path == f"M{WIDTH / 2:.1f} {HEIGHT / 2:.1f}h.01"
+    assert group("m", [("", [(5, 1.0)])]).lines[0].path == f"M{WIDTH / 2:.1f} {HEIGHT / 2:.1f}h.01"
+
+
+def test_lines_of_one_chart_share_its_scale() -> None:
+    drawn = group("m", [("algo-1", [(0, 0.0), (10, 1.0)]), ("algo-2", [(5, 2.0)])])
+    assert (drawn.least, drawn.greatest, drawn.start_ms, drawn.end_ms) == (0.0, 2.0, 0, 10)
+    assert drawn.lines[1].path == f"M{WIDTH / 2:.1f} 4.0h.01" and [line.colour for line in drawn.lines] == [0, 1]
 
 
 def test_no_value_is_no_chart() -> None:
     with pytest.raises(ValueError, match="needs a point"):
-        chart("m", [])
+        group("m", [("", [])])
 
 
 def phase(host: str, name: str, start: float, end: float | None, attempt: int = 1) -> dict[str, object]:
