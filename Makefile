@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime test-preload test-cluster cluster cluster-down clean
+.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime bench-dashboard screenshots test-preload test-cluster cluster cluster-down clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -23,6 +23,8 @@ help:
 	@echo "make test-cluster  that cluster under test, where a container engine answers"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway, latency under an upload, the scheduler"
+	@echo "make bench-dashboard  100,000 jobs and a log of 1,000,000 lines in a real browser: first paint, filter, scrolling, memory"
+	@echo "make screenshots  each view of the dashboard, light and dark, for a phone and a desk"
 	@echo "make bench-runtime  sharded training and collectives over limited links (root; about an hour)"
 	@echo "make lock      write down the versions that are installed now"
 
@@ -84,12 +86,19 @@ bench: bench-api bench-gateway bench-latency bench-scheduler
 bench-api bench-gateway bench-scheduler: bench-%: install
 	$(PYTHON) -m benchmarks.$* $(BENCH_ARGS)
 
+bench-dashboard: install
+	$(PYTHON) -m benchmarks.dashboard $(BENCH_ARGS)
+
 bench-latency: install
 	$(PYTHON) -m benchmarks.bench_latency_under_upload $(BENCH_ARGS)
 
 # Sharded training and collectives over limited links; root, iproute2, a quiet machine and about an hour.
 bench-runtime: install
 	$(PYTHON) -m benchmarks.runtime $(BENCH_ARGS)
+
+# Each view of the dashboard of an installation with real jobs, to be looked at: .trainshed/screenshots (SCREENSHOT_ARGS="--only pools").
+screenshots: install
+	$(PYTHON) -m scripts.screenshots $(SCREENSHOT_ARGS)
 
 bench-warm: install
 	$(PYTHON) -m benchmarks.warm_start $(BENCH_ARGS)

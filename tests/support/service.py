@@ -84,6 +84,9 @@ class LocalService:
             (self.url if part == "api" else self.ingest_url) + "/healthz",
         )
 
+    def pids(self) -> dict[str, int]:
+        return {part: process.pid for part, process in self._processes.items()}
+
     def kill(self, part: str, number: signal.Signals = signal.SIGKILL) -> int:
         process = self._processes.pop(part)
         process.send_signal(number)
