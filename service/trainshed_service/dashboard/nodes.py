@@ -26,11 +26,11 @@ from trainshed_service.pools.explain import list_pools
 from trainshed_service.rest import read_nodes
 from trainshed_service.rest.auth import Caller
 from trainshed_service.services import Services
-from trainshed_service.store.tables import jobs
+from trainshed_service.store.tables import attempts, instances, jobs
 from trainshed_service.wire.errors import ApiError
 
 LATE_SECONDS = 15.0
-MAX_EVENTS = 100
+MAX_EVENTS, MAX_JOBS = 100, 20
 STATES: dict[str, words.Shown] = {
     NodeState.FREE: words.Shown("free", "good", "Empty, ready for a job"),
     NodeState.LEASED: words.Shown("in use", "run", "A job runs on it, or is started or cleared"),
@@ -95,12 +95,15 @@ class NodesPages:
             found = [slot for slot in await self._slots(visitor) if slot.node["id"] == node_id]
             if not found:
                 raise ApiError("NotFound", "There is no such node.", 404)
+            reach = Caller(visitor.principal, self._services, b"").reach
+            ran = await self._services.database.read(lambda session: _read_ran(session, node_id, reach))
             events = await self._services.events.read_last(f"node/{node_id}", MAX_EVENTS)
             return {
                 "machine": self._machines(found)[0],
                 "slot": found[0],
                 "draining": DRAINING,
                 "events": events,
+                "ran": ran,
                 "is_admin": visitor.principal.is_admin,
             }
 
@@ -135,6 +138,19 @@ class NodesPages:
             late = first["lastSeen"] if now - first["lastSeen"] > LATE_SECONDS else None
             machines.append(Machine(first, late, own))
         return machines
+
+
+def _read_ran(session: Session, node_id: str, reach: Reach) -> list[dict[str, Any]]:
+    """The newest jobs that ran on the node, among those within reach."""
+    rows = session.execute(
+        select(jobs.c.name, jobs.c.state, instances.c.host, attempts.c.created_at, attempts.c.ended_at)
+        .join(attempts, attempts.c.id == instances.c.attempt_id)
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(instances.c.node_id == node_id, *reach.conditions())
+        .order_by(attempts.c.created_at.desc())
+        .limit(MAX_JOBS)
+    )
+    return [{**row._mapping, "state": words.STATES[JobState(row.state)]} for row in rows]
 
 
 def _read_slots(session: Session, reach: Reach) -> list[Slot]:

@@ -314,6 +314,7 @@ class Instance(Base):
 
     __table_args__ = (
         UniqueConstraint("attempt_id", "rank"),
+        Index("instances_by_node", "node_id"),
         Index(
             "one_live_instance_per_node",
             "node_id",

@@ -65,6 +65,8 @@ def test_a_warm_pool_is_shown_extended_and_ended_by_whom_it_belongs_to(api: ApiP
         assert "2 nodes 2 warm" in nodes and nodes.count("last used by first") == 2
         page = person.get("/pools/first").text
         assert '"InstanceCount": 2' in re.sub("&#34;", '"', page) and "KeepAlivePeriodInSeconds=900" in page
+        ran = words_of(person.get(f"/nodes/{api.rest('/v1/nodes')['nodes'][0]['id']}").text)
+        assert re.search(r"Jobs that ran here first Completed algo-[12]", ran)
         until = api.rest("/v1/pools")["pools"][0]["until"]
         form = {"csrf": csrf_of(page), "seconds": "3000"}
         assert person.post("/pools/first/extend", data={**form, "csrf": "x"}).status_code == 403
@@ -82,7 +84,8 @@ def test_a_warm_pool_is_shown_extended_and_ended_by_whom_it_belongs_to(api: ApiP
             assert other.post("/pools/first/end", data=others).status_code in (400, 403, 404)
             assert len(api.rest("/v1/pools")["pools"]) == 1
             node = api.rest("/v1/nodes")["nodes"][0]["id"]
-            assert "Drain" not in words_of(other.get(f"/nodes/{node}").text)
+            seen = words_of(other.get(f"/nodes/{node}").text)
+            assert "Drain" not in seen and "No job has run" in seen  # that it may know of
             assert other.post(f"/nodes/{node}/drain", data=others).status_code == 403
         assert person.post("/pools/first/end", data=form).headers["location"] == "/pools"
         assert "No instance is kept warm now" in person.get("/pools").text

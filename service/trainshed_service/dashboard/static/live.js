@@ -117,7 +117,7 @@ function words(seconds) {
 
 function ago(seconds) {
   if (seconds <= -60) return `in ${words(-seconds)}`;
-  if (seconds < 0) return "in a moment";
+  if (seconds < -5) return "in a moment";  // clocks differ a little
   if (seconds < 60) return "just now";
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
   if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
