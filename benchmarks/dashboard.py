@@ -122,7 +122,8 @@ def paint(page: Page, name: str, url: str, runs: int) -> float:
     """The median of the first contentful paint, in seconds from the start of the navigation."""
     painted, answered, size = [], [], 0
     for _ in range(runs):
-        page.goto(url)
+        answer = page.goto(url)
+        assert answer is not None and answer.ok, f"{url} is answered with {answer.status if answer else 'nothing'}"
         page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
         painted.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1000)
         times = page.evaluate("performance.getEntriesByType('navigation')[0].toJSON()")
