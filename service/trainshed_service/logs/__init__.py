@@ -7,6 +7,7 @@ from trainshed_service.logs.search import FoundLine, FoundPage
 from trainshed_service.logs.store import LOG_GROUP, LogStore
 from trainshed_service.logs.streams import SourceInfo, StreamInfo
 from trainshed_service.logs.tail import TailLine, TailPage
+from trainshed_service.logs.window import Range, Window, WindowLine
 
 __all__ = [
     "LOG_GROUP",
@@ -18,9 +19,12 @@ __all__ = [
     "LogStore",
     "LogStoreError",
     "Page",
+    "Range",
     "SourceInfo",
     "StreamInfo",
     "TailLine",
     "TailPage",
     "UnknownStream",
+    "Window",
+    "WindowLine",
 ]

@@ -7,12 +7,13 @@ Invariants: a line is stored exactly once per (attempt, source, number) and is r
 from collections.abc import AsyncIterator, Sequence
 
 from trainshed_service.clock import Clock, SystemClock
-from trainshed_service.logs import append, pages, search, streams, tail
+from trainshed_service.logs import append, finding, pages, search, streams, tail, window
 from trainshed_service.logs.pages import Page
 from trainshed_service.logs.pattern import compile_pattern
 from trainshed_service.logs.search import FoundPage
 from trainshed_service.logs.streams import SourceInfo, StreamInfo
 from trainshed_service.logs.tail import TailLine, TailPage
+from trainshed_service.logs.window import Range, Window
 from trainshed_service.store import Database
 from trainshed_worker.protocol import LogBatch
 
@@ -116,6 +117,20 @@ class LogStore:
     ) -> TailPage:
         """The job's lines of all hosts behind `cursor`. Go on with the page's cursor; the same `hosts` each time."""
         return await self._database.read(lambda session: tail.read_tail(session, job_name, cursor, limit, hosts))
+
+    async def window(self, job_name: str, within: Range, offset: int, limit: int, at: str | None = None) -> Window:
+        """Lines by their place in a range of the job's log; `at` (`algo-N-<number>:<line>`) is looked up in it."""
+        return await self._database.read(
+            lambda session: window.read_window(session, job_name, within, offset, limit, at)
+        )
+
+    async def find(
+        self, job_name: str, within: Range, matches: finding.Matches, offset: int, limit: int, context: int
+    ) -> finding.Found:
+        """The lines of a range that match, with those around them, as far as one call looks."""
+        return await self._database.read(
+            lambda session: finding.find(session, job_name, within, matches, offset, limit, context)
+        )
 
     async def download(self, job_name: str, *, hosts: Sequence[str] | None = None) -> AsyncIterator[TailLine]:
         """Every line that the job has now, of all hosts or some, ordered by time; memory is bounded by a page."""

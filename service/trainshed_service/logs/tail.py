@@ -46,7 +46,7 @@ def read_tail(
     all_streams = streams.of_job(session, job_name)
     if not all_streams:
         return TailPage([], None, True)
-    positions = _parse(cursor, all_streams[0].id, len(all_streams))
+    positions = positions_of(cursor, all_streams[0].id, len(all_streams))
     shown = [stream for stream in all_streams if hosts is None or stream.host in hosts]
     index = {stream.id: place for place, stream in enumerate(all_streams)}
     by_id = {stream.id: stream for stream in all_streams}
@@ -69,7 +69,13 @@ def read_tail(
     return TailPage(lines, identity + ".".join(parts), True)
 
 
-def _parse(cursor: str | None, first_stream_id: int, count: int) -> list[int]:
+def cursor_of(first_stream_id: int, positions: Sequence[int]) -> str:
+    """The cursor that goes on at these positions, one per stream of the job."""
+    return f"{first_stream_id:x}-" + ".".join(f"{position:x}" for position in positions)
+
+
+def positions_of(cursor: str | None, first_stream_id: int, count: int) -> list[int]:
+    """One position per stream: where to go on. InvalidToken."""
     if cursor is None:
         return [0] * count
     match = _CURSOR.fullmatch(cursor)

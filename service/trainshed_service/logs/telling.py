@@ -21,6 +21,12 @@ _HARMLESS = re.compile(
     r"|(?:error|loss|failed)[_a-z]*=[-+0-9.e]+|\bon_?error\b|ignore_?errors?|error[_ ]rate|errors=",
     re.IGNORECASE,
 )
+_STEMS = (
+    *("error", "exception", "traceback", "fatal", "panic", "critical", "segfault", "segmentation", "abort", "killed"),
+    *("oom", "memory", "allocate", "space left", "denied", "not found", "no such", "fail", "timed out", "refused"),
+    *("unreachable", "sigkill", "sigsegv", "sigabrt", "sigbus", "interrupt", "exit", "warning: nan"),
+)
+"""A line that holds none of these is no error: most lines are ruled out without an expression."""
 _HARD = re.compile(r"^\s*(?:[\w.]+(?:Error|Exception|Interrupt|Exit)\b(?::|$)|Traceback \(most recent call last\))")
 _FRAME = re.compile(r'^\s+(?:File "|at |\.\.\.|\^|~)|^\s*\[rank\d+\]:')
 
@@ -28,6 +34,9 @@ _FRAME = re.compile(r'^\s+(?:File "|at |\.\.\.|\^|~)|^\s*\[rank\d+\]:')
 def is_error(text: str) -> bool:
     """Whether a line says that something went wrong."""
     text = text[:MOST]
+    lower = text.lower()
+    if not any(stem in lower for stem in _STEMS):
+        return False
     if _HARD.match(text):
         return True
     return bool(_ERROR.search(text)) and not _HARMLESS.search(text)

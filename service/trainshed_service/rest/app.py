@@ -18,7 +18,19 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from trainshed_service.rest import jobs, logs, notifications, planning, pools, queue, quotas, resources, roles, users
+from trainshed_service.rest import (
+    jobs,
+    log_windows,
+    logs,
+    notifications,
+    planning,
+    pools,
+    queue,
+    quotas,
+    resources,
+    roles,
+    users,
+)
 from trainshed_service.rest.auth import Unauthenticated
 from trainshed_service.rest.calls import rest_status
 from trainshed_service.rest.documents import SCHEMAS
@@ -42,7 +54,7 @@ def create_rest_app(services: Services) -> FastAPI:
     """Serves `/v1/…`, `/openapi.json` and `/docs`; the paths are whole, nothing is stripped before."""
     app = FastAPI(title="Trainshed", version="1", description=_DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.services = services
-    for part in (jobs, logs, pools, queue, planning, resources, users, roles, quotas, notifications):
+    for part in (jobs, logs, log_windows, pools, queue, planning, resources, users, roles, quotas, notifications):
         app.include_router(part.router)
     app.add_api_route("/docs", _index, include_in_schema=False)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

@@ -104,6 +104,14 @@ def integer(pairs: Mapping[str, str], name: str, default: int, lowest: int, high
     return int(text)
 
 
+def boolean(pairs: Mapping[str, str], name: str) -> bool:
+    """The value of a query parameter that is `true` or `false`; not given is false."""
+    text = pairs.get(name, "false")
+    if text not in ("true", "false"):
+        raise validation_error(f"The query parameter '{name}' is true or false.")
+    return text == "true"
+
+
 def rest_status(error: ApiError) -> int:
     """The HTTP status that says what AWS's code means: AWS itself answers 400 to nearly everything."""
     if error.message == "Requested resource not found." or error.code.startswith("ResourceNotFound"):

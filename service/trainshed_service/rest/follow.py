@@ -42,9 +42,16 @@ async def status_of(services: Services, name: str, reach: Reach) -> str | None:
 
 
 async def lines(
-    services: Services, name: str, cursor: str | None, hosts: Sequence[str] | None, reach_now: ReachNow
+    services: Services,
+    name: str,
+    cursor: str | None,
+    hosts: Sequence[str] | None,
+    reach_now: ReachNow,
+    *,
+    in_batches: bool = False,
 ) -> AsyncIterator[str]:
-    """Events `line`, `silence` and at last `end`, as text of an event stream."""
+    """Events `line`, `silence` and at last `end`, as text of an event stream. `in_batches`: instead of each `line`
+    an event `lines` for those that were read together, with the cursors that they lie between."""
     pause = _SHORTEST_PAUSE
     quiet = 0.0
     silent: dict[str, int] = {}
@@ -59,8 +66,11 @@ async def lines(
             yield sse.event("end", {"status": "Deleted"})
             return
         page = await services.logs.tail(name, cursor, hosts=hosts)
+        if in_batches and page.lines:
+            batch = {"from": cursor, "to": page.cursor, "lines": [line_object(each) for each in page.lines]}
+            yield sse.event("lines", batch, event_id=page.cursor)
         cursor = page.cursor or cursor
-        for each in page.lines:
+        for each in page.lines if not in_batches else ():
             yield sse.event("line", line_object(each), event_id=each.cursor)
         if not page.at_end:
             continue

@@ -28,13 +28,14 @@ _HOST = parameter("host", {"type": "string"}, "algo-N; may be given more than on
             parameter("cursor", {"type": "string"}, "goes on behind a page or line"),
             parameter("limit", {"type": "integer", "minimum": 1, "maximum": 10_000}, "lines of a page"),
             parameter("format", {"type": "string", "enum": ["json", "text", "sse"]}, "instead of the Accept header"),
+            parameter("batch", {"type": "boolean"}, "events: lines that are read together in one event `lines`"),
         ]
     },
 )
 async def logs(name: str, request: Request, caller: Authenticated) -> Response:
     """The lines of all hosts, ordered by time. JSON: a page, go on with `cursor`. `text/plain`: the whole log.
     `text/event-stream`: every line, live, until the job has ended; resumes behind Last-Event-ID."""
-    calls.refuse_unknown(request.query_params.multi_items(), ["host", "cursor", "limit", "format"])
+    calls.refuse_unknown(request.query_params.multi_items(), ["host", "cursor", "limit", "format", "batch"])
     await _need_job(caller, name)
     services = caller.services
     hosts = request.query_params.getlist("host") or None
@@ -45,7 +46,8 @@ async def logs(name: str, request: Request, caller: Authenticated) -> Response:
         case "text":
             return await _download(services, name, hosts)
         case "sse":
-            return sse.stream(follow.lines(services, name, cursor, hosts, caller.reach_now))
+            in_batches = calls.boolean(request.query_params, "batch")
+            return sse.stream(follow.lines(services, name, cursor, hosts, caller.reach_now, in_batches=in_batches))
     page = await services.logs.tail(name, cursor, limit=limit, hosts=hosts)
     return JSONResponse(
         {"lines": [follow.line_object(each) for each in page.lines], "cursor": page.cursor, "atEnd": page.at_end}

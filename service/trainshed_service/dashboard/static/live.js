@@ -38,7 +38,7 @@ function listen() {
       if (signal.aborted) return;
       if (state === "unauthorized") location.reload();
       else if (state === "refused") say(detail || "This is gone.");
-      else say(state === "reconnecting" ? "Connection lost. Trying again…" : "");
+      else say(state === "reconnecting" ? "The service does not answer. Trying again…" : "");
     },
   });
 }
@@ -71,7 +71,7 @@ async function refresh() {
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
     failures += 1;
-    if (failures > 1) say("Connection lost. Trying again…");
+    if (failures > 1) say("The service does not answer. Trying again…");
   } finally {
     isLoading = false;
     timer = setTimeout(refresh, failures ? Math.min(8000, 1000 * failures) : Number(main.dataset.liveEvery) || every);
