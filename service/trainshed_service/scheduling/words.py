@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from trainshed_service.scheduling.events import WITHDRAWN
 from trainshed_service.scheduling.matching import shortfall
 from trainshed_service.scheduling.pooling import promise
 from trainshed_service.scheduling.queue import Waiting
@@ -29,7 +30,9 @@ def reason(state: State, waiting: Waiting) -> str:
     words = f"Waiting for capacity: needs {needs}; {', '.join(parts)}"
     if not shape.ever(fleet):
         lacking = shortfall(shape.needs, fleet.present(), fleet.accepting)
-        return f"{words}. More than all present nodes together: the job waits until {lacking} join"
+        drained = sum(cls.present for cls in fleet.classes if cls.types == WITHDRAWN)
+        told = f"; {drained} {'is' if drained == 1 else 'are'} being drained" if drained else ""
+        return f"{words}. More than all present nodes together: the job waits until {lacking} join{told}"
     if shape.fits(fleet) is not None:
         return f"{words}. What is free is kept for jobs ahead, which this one would delay"
     return words
