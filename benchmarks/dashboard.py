@@ -111,11 +111,20 @@ def measure(browser: Browser, service: ShownService, options: argparse.Namespace
         "/jobs/<name>": f"/jobs/{FOLLOWED}",
     }
     medians = {name: paint(page, name, service.url + path, options.runs) for name, path in paths.items()}
-    browser_memory = memory(page)
-    print(f"\nmemory: {browser_memory}; {service_memory(service)}")
+    page = another(page)  # the browser keeps much of the pages that were seen before
+    page.goto(service.url + "/jobs")
+    print(f"\nmemory with /jobs: {memory(page)}; {service_memory(service)}")
+    page = another(page)
     log(page, service, options.lines)
-    print(f"memory: {memory(page)}; {service_memory(service)}")
+    print(f"memory with the log: {memory(page)}; {service_memory(service)}")
     return medians["/jobs"]
+
+
+def another(page: Page) -> Page:
+    fresh = page.context.new_page()
+    fresh.set_default_timeout(_PATIENCE)
+    page.close()
+    return fresh
 
 
 def paint(page: Page, name: str, url: str, runs: int) -> float:
