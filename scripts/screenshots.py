@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
+import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.support.jobs import run_script, wait_for_end, wait_for_line, wait_for_status
@@ -81,6 +82,7 @@ def start_jobs(stack: Stack) -> None:
             "KeepAlivePeriodInSeconds": 3000,
         }
 
+    drain_one(stack)
     start("tokenizer-baseline")
     start("checkpoint-import", "broken.py")
     for name in ("tokenizer-baseline", "checkpoint-import"):
@@ -97,6 +99,13 @@ def start_jobs(stack: Stack) -> None:
     start("mixture-of-experts-8x", count=4, max_runtime=86_400)
     start("evaluation-after-pretrain", count=3)
     wait_until(lambda: '"Available"' in stack.trainshed("pools", "--json").stdout, timeout=20, what="the warm pool")
+
+
+def drain_one(stack: Stack) -> None:
+    """A node that is to be mended."""
+    headers = {"Authorization": f"Bearer {stack.env['TRAINSHED_TOKEN']}"}
+    answer = httpx.get(stack.env["AWS_ENDPOINT_URL"] + "/v1/nodes", headers=headers, timeout=30)
+    stack.trainshed("drain", answer.raise_for_status().json()["nodes"][-1]["id"])
 
 
 def views(stack: Stack, page: Page, base: str) -> dict[str, str]:
@@ -172,7 +181,7 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trainshed-screenshots-") as folder:
         settings = {"TRAINSHED_RECLAIM_WARM_AFTER_SECONDS": "-1"}  # or the job that waits would have the pool ended
-        stack = Stack.up(Path(folder) / "home", "--nodes", "4", settings=settings)
+        stack = Stack.up(Path(folder) / "home", "--nodes", "5", settings=settings)
         try:
             start_jobs(stack)
             with sync_playwright() as playwright:
