@@ -85,6 +85,23 @@ def test_a_node_is_drained_and_taken_back_with_the_keyboard(page: Page, api: Api
     expect(page.get_by_role("heading", name="Slot 2 free", exact=True)).to_be_visible(timeout=TIMEOUT)
 
 
+def test_a_page_says_that_the_service_is_away_and_goes_on_by_itself(
+    page: Page, api: ApiProcess, agent: ScriptedAgent
+) -> None:
+    enter(page, api, "/nodes")
+    expect(page.get_by_role("link", name="slot 0")).to_be_visible(timeout=TIMEOUT)
+    api.kill()
+    expect(page.get_by_text("Trying again…")).to_be_visible(timeout=TIMEOUT)
+    api.start()
+    agent.report().raise_for_status()
+    expect(page.get_by_text("Trying again…")).to_be_hidden(timeout=TIMEOUT)
+    node = api.rest("/v1/nodes")["nodes"][0]["id"]
+    assert api.call("POST", f"/v1/nodes/{node}/drain").status_code == 200
+    expect(page.get_by_text("1 draining")).to_be_visible(timeout=TIMEOUT)
+    assert api.call("POST", f"/v1/nodes/{node}/undrain").status_code == 200
+    expect(page.get_by_text("1 draining")).to_be_hidden(timeout=TIMEOUT)
+
+
 def test_each_view_is_accessible_and_fits_its_window(page: Page, api: ApiProcess, agent: ScriptedAgent) -> None:
     agent.exits = 0
     create(api, "seen-pool", 1, **warm(1, 3000))

@@ -31,8 +31,8 @@ def reason(state: State, waiting: Waiting) -> str:
     if not shape.ever(fleet):
         lacking = shortfall(shape.needs, fleet.present(), fleet.accepting)
         drained = sum(cls.present for cls in fleet.classes if cls.types == WITHDRAWN)
-        told = f"; {drained} {'is' if drained == 1 else 'are'} being drained" if drained else ""
-        return f"{words}. More than all present nodes together: the job waits until {lacking} join{told}"
+        more = f"; {drained} {'is' if drained == 1 else 'are'} being drained" if drained else ""
+        return f"{words}. More than all present nodes together: the job waits until {lacking} join{more}"
     if shape.fits(fleet) is not None:
         return f"{words}. What is free is kept for jobs ahead, which this one would delay"
     return words

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from typer.testing import CliRunner
+
 from tests.integration.core.driving import create, describe, run_until, step_until, until_phase
 from tests.integration.pools.test_life import until_pool, warm
 from tests.support.api_process import ApiProcess
 from tests.support.scripted_agent import ScriptedAgent
+from trainshed_service.cli.app import app
+from trainshed_service.cli.errors import CommandError
+from trainshed_service.embedded.home import Home, HomeConfig
 from trainshed_worker.protocol import Phase
 
 Join = Callable[..., ScriptedAgent]
@@ -62,6 +68,28 @@ def test_draining_ends_the_warm_pool_and_says_why(api: ApiProcess, join: Join) -
     create(api, "one")  # the pool's other node is free for anybody
     run_until(api, [agent], "one", "Completed")
     assert describe(api, "first")["WarmPoolStatus"]["Status"] == "Terminated"
+
+
+def test_draining_by_command(api: ApiProcess, join: Join) -> None:
+    join(api, slots=2)
+    home = Home(api.home)
+    home.prepare()
+    home.write(HomeConfig(account_id=api.bootstrap.account_id, ports={"main": api.port}, token=api.token))
+
+    def command(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, "--home", str(api.home)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    first = by_slot(api)[0]["id"]
+    assert command("drain", first[:12]) == f"{first} takes no new job; its running job goes on\n"
+    assert [node["drainingSince"] is None for node in by_slot(api)] == [False, True]
+    assert command("nodes").count("draining") == 1
+    assert command("drain", first, "--undo") == f"{first} takes jobs again\n"
+    assert [node["drainingSince"] for node in by_slot(api)] == [None, None]
+    for wanted, words in (("", "2 nodes begin with ''"), ("absent", "no node begins with 'absent'")):
+        with pytest.raises(CommandError, match=words):
+            command("drain", wanted)
 
 
 def test_only_administrators_drain_and_only_nodes_that_are_there(api: ApiProcess, join: Join) -> None:
