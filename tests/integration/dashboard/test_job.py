@@ -37,7 +37,7 @@ def test_a_failure_shows_the_lines_that_tell_it_and_a_report(
 def test_a_waiting_job_shows_what_would_match(person: httpx.Client, shown: ShownService, job_name: str) -> None:
     shown.client("sagemaker").create_training_job(**shown.request(job_name))
     page = person.get(f"/jobs/{job_name}").text
-    assert "Why it waits, and what would match" in page and 'href="/queue"' in page
+    assert "What it waits for, and what would match" in page and 'href="/queue"' in page
 
 
 def test_files_are_listed_and_downloaded_in_the_visitors_own_name(api: ApiProcess, job_name: str) -> None:

@@ -159,7 +159,7 @@ def test_static_files_are_kept_under_their_version(person: httpx.Client) -> None
 def test_nodes_show_what_is_on_them(person: httpx.Client, shown: ShownService, job_name: str) -> None:
     shown.place(job_name, 1)
     page = person.get("/nodes").text
-    assert f'<a href="/jobs/{job_name}">' in page and "leased" in page and "algo-1" in page
+    assert f'<a href="/jobs/{job_name}">' in page and "in use" in page and "algo-1" in page
 
 
 def _names(client: httpx.Client, params: dict[str, str | list[str]]) -> set[str]:
