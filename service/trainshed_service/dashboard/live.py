@@ -68,9 +68,16 @@ class Live:
                 yield sse.KEEP_ALIVE
             longest = ENDED_SECONDS if context.get("is_over") else LONGEST_SECONDS
             await asyncio.sleep(SHORTEST_SECONDS)
+            quiet += SHORTEST_SECONDS + await self._wait(published, longest - SHORTEST_SECONDS)
+
+    async def _wait(self, published: asyncio.Event, most: float) -> float:
+        """Until something was published, for `most` seconds or until the service is about to end; how long it was."""
+        waited = 0.0
+        while waited < most and not published.is_set() and not self._services.nodes.is_draining:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(published.wait(), longest - SHORTEST_SECONDS)
-            quiet += longest
+                await asyncio.wait_for(published.wait(), min(LONGEST_SECONDS, most - waited))
+            waited += min(LONGEST_SECONDS, most - waited)
+        return waited
 
     async def _still(self, visitor: Visitor) -> Visitor | None:
         sessions = self._services.identity.sessions
