@@ -44,8 +44,8 @@ def test_it_holds_nothing(parent: PreloadedParent) -> None:
     assert kinds == sorted(["/dev/null", "socket:[N]", re.sub(r"[0-9]+", "N", log), re.sub(r"[0-9]+", "N", log)])
     assert len(list((process / "task").iterdir())) == 1
     names = {item.partition(b"=")[0].decode() for item in (process / "environ").read_bytes().split(b"\0") if item}
-    allowed = "PATH HOME USER OPENBLAS_NUM_THREADS LANG LC_ALL PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE"
-    assert names == {*allowed.split(), "TRAINSHED_PRELOAD_PARENT"}
+    allowed = "PATH HOME USER OPENBLAS_NUM_THREADS OPENBLAS_THREAD_TIMEOUT LANG LC_ALL PYTHONUNBUFFERED"
+    assert names == {*allowed.split(), "PYTHONDONTWRITEBYTECODE", "TRAINSHED_PRELOAD_PARENT"}
     assert os.getpriority(os.PRIO_PROCESS, parent.pid) == os.getpriority(os.PRIO_PROCESS, 0)
 
 

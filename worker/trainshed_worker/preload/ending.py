@@ -8,7 +8,10 @@ the memory that the process shares with its parent, and costs half a second of a
 import atexit
 import ctypes
 import sys
+import weakref
 
+_OPERATORS = "torch.library"
+"""Takes its operators out of torch's tables, one by one, at the end of every process that has imported torch."""
 _kept: list[object] = []
 
 
@@ -21,6 +24,10 @@ def remember(startup: frozenset[str]) -> None:
     """Call when all is imported: these modules are never taken apart."""
     _kept.extend(module for name, module in sys.modules.items() if name not in startup)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+        found = finalizer.peek()
+        if found is not None and getattr(found[1], "__module__", None) == _OPERATORS:
+            finalizer.atexit = False
 
 
 def _hide() -> None:

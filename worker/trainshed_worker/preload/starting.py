@@ -68,6 +68,8 @@ class PreloadedParent:
                     "HOME": HOME,
                     "USER": USER,
                     "OPENBLAS_NUM_THREADS": "1",  # otherwise the import of numpy leaves a thread
+                    # 2^20 cycles, not 2^26: its idle threads would take a core from others for 25 ms in every fork
+                    "OPENBLAS_THREAD_TIMEOUT": "20",
                     **SURROUNDINGS,
                     VARIABLE: facts.to_json(),
                 },
