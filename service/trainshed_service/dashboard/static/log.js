@@ -139,7 +139,7 @@ class Log {
   row(line, className = "") {
     const node = document.createElement("div");
     node.className = `row ${className}`;
-    if (line === null) { node.isWaiting = true; node.append(span("text waiting", "…")); return node; }
+    if (line === null) { node.isWaiting = true; node.append(span("waiting", "…")); return node; }
     const place = placeOf(line);
     if (place === this.target) node.classList.add("target");
     const number = Object.assign(document.createElement("a"), { className: "n", href: `#line=${place}`, textContent: line.position + 1, tabIndex: -1, title: "Link to this line" });
