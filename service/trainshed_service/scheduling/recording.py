@@ -6,7 +6,7 @@ decisions. Its first step restores the whole state. When it has grown, the plann
 
 Invariants: it never blocks and never fails scheduling. Lines are encoded and written by a thread; where it can't keep
 up or the disk refuses, recording stops until the next start, with one warning. The files together stay within the
-limit: the oldest go first.
+limit: the oldest go first, and one that fills half of it before its snapshot comes ends there.
 """
 
 from __future__ import annotations
@@ -112,6 +112,9 @@ class Recorder:
                         return
                     file = self._next_file()
                     size, base = 0, len(text)
+                if file is not None and size + len(text) > self._limit // 2:
+                    file.close()  # this thread is behind, the next snapshot is due: what comes before it is left out
+                    file, self._full = None, True
                 if file is None:
                     continue
                 file.write(text)

@@ -131,6 +131,18 @@ def test_files_stay_within_the_limit_and_each_can_be_replayed(tmp_path: Path) ->
         assert found.difference is None and found.steps > 0
 
 
+def test_the_limit_holds_where_the_snapshot_comes_late(tmp_path: Path) -> None:
+    limit = 20_000
+    recorded = Recorded(tmp_path, limit)
+    for number in range(1_000):
+        recorded.step(NodeFree(f"late-{number}", frozenset()))
+    recorded.recorder.close()
+    (file,) = (tmp_path / FOLDER).iterdir()
+    assert limit // 4 < file.stat().st_size <= limit // 2
+    assert replay(file).difference is None
+    assert recorded.recorder.wants_snapshot
+
+
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path, 10_000_000)
     recorded.run(20)
