@@ -14,7 +14,7 @@ from trainshed_service.dashboard.filters import SORTS, JobFilter
 from trainshed_service.dashboard.live import Live
 from trainshed_service.dashboard.pages import Pages
 from trainshed_service.dashboard.reading import JobRow, count_states, read_jobs, read_options
-from trainshed_service.dashboard.same import quoted, search_of
+from trainshed_service.dashboard.same import ps_of, quoted, search_of
 from trainshed_service.dashboard.security import Csrf, read_fields
 from trainshed_service.dashboard.visitor import Visitor
 from trainshed_service.jobs.states import TERMINAL, JobState
@@ -103,6 +103,7 @@ class JobsPage:
             ],
             "sorts": [(name, label, wanted.sorted_by(name).address()) for name, label in SORTS.items()],
             "here_address": wanted.address(wanted.before),
+            "ps": ps_of(wanted),
             "search": quoted(search_of(wanted, arns)),
         }
 

@@ -43,6 +43,12 @@ def search_of(wanted: JobFilter, role_arns: list[str]) -> str:
     return json.dumps(body, ensure_ascii=False)
 
 
+def ps_of(wanted: JobFilter) -> str:
+    """The command that lists them: it knows one status, and no other filter."""
+    statuses = {AWS_STATUS[state].status for state in wanted.states}
+    return f"trainshed ps --status {statuses.pop()}" if len(statuses) == 1 else "trainshed ps"
+
+
 def quoted(text: str) -> str:
     """As one word of a POSIX shell."""
     return "'" + text.replace("'", "'\\''") + "'"

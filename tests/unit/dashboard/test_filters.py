@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 
 from trainshed_service.dashboard.filters import SORTS, JobFilter
 from trainshed_service.dashboard.reading import parse_cursor
-from trainshed_service.dashboard.same import search_of
+from trainshed_service.dashboard.same import ps_of, search_of
 from trainshed_service.sagemaker.search import compile_search
 
 WORDS = st.text(min_size=1, max_size=20).map(str.strip).filter(bool)
@@ -84,3 +84,9 @@ def test_the_search_that_is_shown_finds_what_the_page_shows() -> None:
     assert search.matches({**job, "Tags": [{"Key": "urgent", "Value": "no"}], "TrainingJobStatus": "Stopped"})
     for change in ({"TrainingJobStatus": "Completed"}, {"Tags": []}, {"TrainingJobName": "dog"}, {"RoleArn": "other"}):
         assert not search.matches({**job, **change})
+
+
+def test_the_command_knows_one_status() -> None:
+    assert ps_of(JobFilter(statuses=("failed",))) == "trainshed ps --status Failed"
+    assert ps_of(JobFilter(statuses=("waiting",))) == "trainshed ps --status InProgress"
+    assert ps_of(JobFilter(statuses=("failed", "stopped"))) == ps_of(JobFilter()) == "trainshed ps"
