@@ -168,7 +168,8 @@ def _take(session: Session, live: Live, step: Step, now: float, settings: Settin
         case StepKind.DOWNLOADING:
             return _show(session, live, Cause.DOWNLOAD_STARTED, now)
         case StepKind.RUN:
-            effects.wake.update(live.agent_ids)
+            if not all(host.finished for host in live.hosts):  # else their next order is to clear
+                effects.wake.update(live.agent_ids)
             budget = max_runtime_seconds(live.request) - seconds_already_run(session, live.job_id)
             return move_attempt(
                 session,
@@ -194,7 +195,8 @@ def _take(session: Session, live: Live, step: Step, now: float, settings: Settin
             set_where(session, attempts, {"id": live.id}, {"deadline_at": now + settings.upload_deadline_seconds})
             return _show(session, live, Cause.PROCESSES_ENDED, now)
         case StepKind.ASSEMBLE:
-            effects.wake.update(live.agent_ids)
+            if not live.hosts[0].finished:  # alone, it did so without an order
+                effects.wake.update(live.agent_ids)
             outcome = {**live.outcome, "parts": list(step.parts)}
             return move_attempt(
                 session,

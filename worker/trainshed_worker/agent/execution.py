@@ -162,4 +162,4 @@ def _note_exit(state: AssignmentState, record: ExitRecord) -> None:
     if record.reason == "deadline" and not state.record.report.end_reason:
         state.record.report.end_reason = MAX_RUNTIME
     state.record.move(Phase.EXITED, exit_code=record.exit_code, ended_at=record.ended_at)
-    state.context.report_soon()
+    state.report_end()

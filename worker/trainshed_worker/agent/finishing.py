@@ -20,16 +20,17 @@ async def finish(state: AssignmentState) -> None:
     record = state.record
     lead = state.assignment.is_lead
     if not record.at_least(Phase.PART_UPLOADED):
-        record.move(Phase.UPLOADING)
-        state.context.report_soon()
+        record.move(Phase.UPLOADING, lasting=False)
+        state.report_end()
         await _final_checkpoints(state)
         parts = [] if lead else await _parts(state)
         await _all_lines(state)
-        record.move(Phase.PART_UPLOADED, part_uris=parts)
-        state.context.report_soon()
+        record.move(Phase.PART_UPLOADED, lasting=not state.alone, part_uris=parts)
+        state.report_end()
     if not lead:
         return
-    await state.wait_for(lambda: state.wants(Action.ASSEMBLE))
+    # the order names the others' parts; without others there is nothing to wait for
+    await state.wait_for(lambda: state.alone or state.wants(Action.ASSEMBLE))
     if state.wants(Action.CLEAR):
         raise Cancelled
     if not record.at_least(Phase.FINISHED):

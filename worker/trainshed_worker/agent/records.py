@@ -121,8 +121,10 @@ class Record:
             self.data.reserved = self.report.revision + RESERVED_AT_ONCE
             self.save()
 
-    def move(self, phase: Phase, **changes: Any) -> None:
+    def move(self, phase: Phase, *, lasting: bool = True, **changes: Any) -> None:
         """Go on to `phase` with `changes` of the report, stored when this returns. Never goes back.
+
+        Not `lasting`: a crash of the machine may lose it, and what led to it is done again.
 
         Until the processes run the disk is not waited for here: a job that starts is waited for by somebody. After a
         crash of the machine what comes before the processes is done again; that they may exist is synced beside their
@@ -138,7 +140,7 @@ class Record:
         for name, value in changes.items():
             setattr(report, name, value)
         self._bump()
-        self.save(sync=not self._starting())
+        self.save(sync=lasting and not self._starting())
 
     def _starting(self) -> bool:
         return PHASE_ORDER.index(self.phase) <= PHASE_ORDER.index(Phase.RUNNING) and self.report.failure is None

@@ -111,6 +111,18 @@ class AssignmentState:
         else:
             self.context.report_soon()
 
+    @property
+    def alone(self) -> bool:
+        """No other host has a part in the job: nobody waits to hear how far this one is."""
+        return len(self.assignment.hosts) == 1
+
+    def report_end(self) -> None:
+        """Tell of a step on the way from the processes' end to the artifacts: soon, where others have to act on it."""
+        if self.alone:
+            self.context.report_later()
+        else:
+            self.context.report_soon()
+
     async def update(self, desired: Assignment) -> None:
         """Take the newest orders and credentials; stored before anything acts on them."""
         current = self.assignment

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -43,8 +44,17 @@ _NO_PROFILE = {
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-_LOADER = botocore.loaders.create_loader()
-"""Keeps the parsed service models for all clients of this process."""
+_CONFIG = Config(
+    signature_version="s3v4",
+    s3={"addressing_style": "path"},
+    retries={"total_max_attempts": 1},
+    max_pool_connections=CONNECTIONS,
+    connect_timeout=10,
+    read_timeout=60,
+    proxies={},
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+)
 _EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 
 
@@ -232,30 +242,32 @@ class _Shared(ObjectStore):
 
 def _new_client(endpoint: str, region: str) -> tuple[Any, _CurrentCredentials]:
     credentials = _CurrentCredentials()
-    return _make_client(endpoint, region, credentials), credentials
+    return _maker().make(endpoint, region, credentials), credentials
 
 
-def _make_client(endpoint: str, region: str, credentials: Credentials) -> Any:
-    # The node's own AWS profile must not reach into a job's transfers.
-    session: Any = botocore.session.Session(session_vars=_NO_PROFILE)
-    session.register_component("data_loader", _LOADER)
-    session._credentials = credentials
-    return boto3.Session(botocore_session=session).client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name=region,
-        config=Config(
-            signature_version="s3v4",
-            s3={"addressing_style": "path"},
-            retries={"total_max_attempts": 1},
-            max_pool_connections=CONNECTIONS,
-            connect_timeout=10,
-            read_timeout=60,
-            proxies={},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )
+class _ClientMaker:
+    """Makes the clients of this process. They share a session, which takes longer to make than a client, and nothing
+    that one of them could sign with."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # The node's own AWS profile must not reach into a job's transfers.
+        self._core: Any = botocore.session.Session(session_vars=_NO_PROFILE)
+        self._core.register_component("data_loader", botocore.loaders.create_loader())  # it keeps what it has parsed
+        self._session = boto3.Session(botocore_session=self._core)
+
+    def make(self, endpoint: str, region: str, credentials: Credentials) -> Any:
+        with self._lock:
+            self._core._credentials = credentials
+            try:
+                return self._session.client("s3", endpoint_url=endpoint, region_name=region, config=_CONFIG)
+            finally:
+                self._core._credentials = None
+
+
+@cache
+def _maker() -> _ClientMaker:
+    return _ClientMaker()
 
 
 def _status(error: ClientError) -> int:
