@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
 
 from trainshed_service.cli.errors import CommandError
 from trainshed_service.embedded.aws_client import aws_client
@@ -32,9 +31,9 @@ class Connection:
         """A boto3 client of the service with the home's admin key. `timeout`: seconds for each answer."""
         return aws_client(self.config, service, retries=retries, timeout=timeout)
 
-    def get(self, path: str, **query: str) -> Any:
-        """GET over REST with the home's bearer token; the JSON of the answer."""
-        return self._call("GET", path, query)
+    def get(self, path: str, query: dict[str, str] | None = None, *, timeout: float = 30.0) -> Any:
+        """GET over REST with the home's bearer token; the JSON of the answer. `timeout`: seconds for each step."""
+        return self._call("GET", path, query or {}, timeout=timeout)
 
     def post(self, path: str, body: Any = None) -> Any:
         """POST, by default without a body, as `get`."""
@@ -49,10 +48,12 @@ class Connection:
     def delete(self, path: str, **query: str) -> Any:
         return self._call("DELETE", path, query)
 
-    def _call(self, method: str, path: str, query: dict[str, str], body: Any = None) -> Any:
+    def _call(self, method: str, path: str, query: dict[str, str], body: Any = None, *, timeout: float = 30.0) -> Any:
         headers = {"Authorization": f"Bearer {self.config.token}"}
         try:
-            with httpx.Client(base_url=self.config.main_url, headers=headers, trust_env=False, timeout=30) as client:
+            with httpx.Client(
+                base_url=self.config.main_url, headers=headers, trust_env=False, timeout=timeout
+            ) as client:
                 answer = client.request(method, path, params=query, json=body)
         except httpx.TransportError as error:
             raise self.unreachable() from error
@@ -68,6 +69,8 @@ class Connection:
 
     def explain(self, error: Exception) -> CommandError:
         """The sentence for an error of an AWS client."""
+        from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
+
         if isinstance(error, EndpointConnectionError):
             return self.unreachable()
         if isinstance(error, ClientError):

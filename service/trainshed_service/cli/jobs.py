@@ -78,7 +78,7 @@ def list_jobs(folder: Path | None, limit: int, status: str | None) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("NAME", "STATUS", "STEP", "CREATED", "TOOK", "WAITS"):
         table.add_column(heading, overflow="fold")
-    waiting = {job["name"]: job for job in connection.get("/v1/queue", limit="1000")["jobs"]}
+    waiting = {job["name"]: job for job in connection.get("/v1/queue", {"limit": "1000"})["jobs"]}
     with explained(connection):
         pages = client.get_paginator("list_training_jobs").paginate(
             SortBy="CreationTime",

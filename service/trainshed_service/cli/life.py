@@ -75,17 +75,16 @@ def print_environment(folder: Path | None) -> None:
 
 def _tell_of_running_jobs(home: Home, keep_jobs: bool) -> None:
     """Name the jobs that this end touches. A service that does not answer must not keep anyone from ending it."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     from trainshed_service.cli.connection import Connection
 
-    connection = Connection(home.folder)
     try:
-        client = connection.aws("sagemaker", retries=0, timeout=5.0)
-        found = client.list_training_jobs(StatusEquals="InProgress", MaxResults=100)["TrainingJobSummaries"]
-    except (BotoCoreError, ClientError) as error:
-        console.print(f"which jobs run is not known, the service does not answer: {escape(str(error))}")
+        listed = Connection(home.folder).get(
+            "/v1/training-jobs", {"StatusEquals": "InProgress", "MaxResults": "100"}, timeout=5.0
+        )
+    except CommandError as error:
+        console.print(f"which jobs run is not known: {escape(str(error))}")
         return
+    found = listed["TrainingJobSummaries"]
     names = [job["TrainingJobName"] for job in found if job.get("SecondaryStatus") != "Pending"]
     if names:
         what = "go on and are taken up by the next `trainshed up`" if keep_jobs else "end now, without artifacts"

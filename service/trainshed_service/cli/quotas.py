@@ -31,7 +31,7 @@ def put(
 
 
 def list_quotas(folder: Path | None, query: dict[str, str], as_json: bool) -> None:
-    answer = Connection(folder).get("/v1/quotas", **query)
+    answer = Connection(folder).get("/v1/quotas", query)
     if as_json:
         print_json(answer)
         return

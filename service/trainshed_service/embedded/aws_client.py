@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import boto3
-from botocore.config import Config
-
 from trainshed_service.embedded.home import HomeConfig
 
 
@@ -16,6 +13,9 @@ def aws_client(config: HomeConfig, service: str, *, retries: int = 3, timeout: f
 
     A profile that does not exist would already stop boto3, so this process forgets the AWS_* variables and files.
     """
+    import boto3  # here: it takes long, and most commands need none
+    from botocore.config import Config
+
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ |= {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}

@@ -1,9 +1,13 @@
 """Before any part starts: the newest schema, and an account with an admin key, a default role and an agents' token.
 
-Invariant: running it again changes nothing that already works; what it returns is what the database holds.
+A process of its own (`plan.BOOTSTRAP`), so that the supervisor needs no database. Invariant: running it again changes
+nothing that already works; what it writes into the home's configuration is what the database holds.
 """
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.engine import make_url
@@ -15,6 +19,18 @@ from trainshed_service.identity import IdentityService
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database, migrate
 from trainshed_service.store.models import User
+
+
+def main() -> int:
+    """Fill the identity into the configuration of the home that the only argument names."""
+    home = Home(Path(sys.argv[1]))
+    try:
+        with home.changing():
+            home.write(bootstrap(home, home.read()))
+    except UpError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def bootstrap(home: Home, config: HomeConfig) -> HomeConfig:

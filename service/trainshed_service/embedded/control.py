@@ -61,14 +61,16 @@ def end(home: Home, *, keep_jobs: bool = False) -> bool:
     The processes of running jobs end with it, unless `keep_jobs`: then the next start takes them up again.
     """
     supervisor = running(home)
+    swept = False
     if supervisor is not None:
         pids.end(supervisor, _END_SECONDS, signal.SIGUSR1 if keep_jobs else signal.SIGTERM)
+        swept = not home.pid_path("supervisor").exists()  # the last that it does
     for name in PARTS:
         left = pids.living(home.pid_path(name))
         if left is not None:
             pids.end(left, grace=5.0)
         home.pid_path(name).unlink(missing_ok=True)
     home.pid_path("supervisor").unlink(missing_ok=True)
-    if not keep_jobs and home.node.is_dir():
+    if not keep_jobs and not swept and home.node.is_dir():
         sweep(home)
     return supervisor is not None

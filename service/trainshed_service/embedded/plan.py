@@ -20,7 +20,9 @@ _MODULES = {
     "ingest": "trainshed_service.logs.__main__",
     "api": "trainshed_service.api",
 }
-SERVICE_MODULES = tuple(_MODULES.values())
+BOOTSTRAP = "trainshed_service.embedded.bootstrap"
+DEFAULT_BUCKET = "trainshed_service.embedded.default_bucket"
+SERVICE_MODULES = (*_MODULES.values(), BOOTSTRAP, DEFAULT_BUCKET)
 MODULES = (*SERVICE_MODULES, _AGENT)
 PORT_OF = {"gateway": "gateway", "ingest": "ingest", "api": "main"}
 # Would change what our own processes load, or whom they talk to, or make each of them compile its sources anew.
@@ -42,6 +44,20 @@ def base_environment(environment: Mapping[str, str] | None = None) -> dict[str, 
     return kept | {"NO_PROXY": without_proxy, "no_proxy": without_proxy, "PYTHONUNBUFFERED": "1"}
 
 
+def _tuned() -> dict[str, str]:
+    """The TRAINSHED_* variables by which the user tunes the service."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("TRAINSHED_") and name not in ("TRAINSHED_HOME", "TRAINSHED_TOKEN")
+    }
+
+
+def preparing_environment() -> dict[str, str]:
+    """Variables of BOOTSTRAP and DEFAULT_BUCKET."""
+    return base_environment() | _tuned()
+
+
 _ADDRESSES = ("TRAINSHED_HOST", "TRAINSHED_PUBLIC_URL", "TRAINSHED_GATEWAY_URL", "TRAINSHED_INGEST_URL")
 
 
@@ -53,11 +69,7 @@ def service_environment(
     TRAINSHED_* variables that the user set and that are not decided here (lease, grace …) are passed on; `for_others`:
     those that say where it listens and how others reach it, too.
     """
-    tuned = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith("TRAINSHED_") and name not in ("TRAINSHED_HOME", "TRAINSHED_TOKEN")
-    }
+    tuned = _tuned()
     addresses = {name: tuned[name] for name in _ADDRESSES if name in tuned} if for_others else {}
     return (
         base_environment()

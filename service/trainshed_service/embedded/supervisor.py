@@ -22,11 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from trainshed_service.embedded import health, pids, plan
-from trainshed_service.embedded.aws_client import aws_client
-from trainshed_service.embedded.bootstrap import bootstrap
 from trainshed_service.embedded.external_store import ExternalStore
 from trainshed_service.embedded.forked import ForkServer, ForkServerEnded
 from trainshed_service.embedded.home import Home, HomeConfig, UpError
@@ -121,7 +117,8 @@ class Supervisor:
 
     def _start(self) -> None:
         self._forks.begin()
-        self._config = bootstrap(self._home, self._config)
+        self._run_once("bootstrap", plan.BOOTSTRAP)
+        self._config = self._home.read()
         log.info("starting the object store")
         try:
             self._store.start()
@@ -140,7 +137,7 @@ class Supervisor:
                 raise UpError("a port was taken by another program during the start; try again")
         if self._asked_to_end:
             return
-        self._make_default_bucket()
+        self._run_once("default-bucket", plan.DEFAULT_BUCKET)
         write_sdk_config(self._home, self._config)
         self._store.supervise(self._store_came_back)
         if self._with_agent and self._config.nodes:
@@ -199,19 +196,15 @@ class Supervisor:
             self._wait(0.05)
         return True
 
-    def _make_default_bucket(self) -> None:
-        client = aws_client(self._config, "s3")
-        try:
-            names = [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]
-            if self._config.default_bucket not in names:
-                client.create_bucket(Bucket=self._config.default_bucket)
-        except (ClientError, BotoCoreError) as error:
-            raise UpError(
-                f"the default bucket {self._config.default_bucket} cannot be made: {error}\n"
-                f"{tail(self._home.log_path('gateway'))}"
-            ) from error
-        finally:
-            client.close()
+    def _run_once(self, name: str, module: str) -> None:
+        """Run what a start needs once, in a process of its own. Raises UpError with its words where it fails."""
+        path = self._home.log_path(name)
+        path.unlink(missing_ok=True)
+        environment = plan.preparing_environment()
+        process = self._forks.fork(module, [str(self._home.folder)], environment, log=path, folder=self._home.folder)
+        code = process.wait()
+        if code != 0:
+            raise UpError(tail(path) or f"{name} {describe_exit(code)}")
 
     # -- while it runs -------------------------------------------------------------------------------------------
 
