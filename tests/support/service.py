@@ -140,7 +140,9 @@ class LocalService:
             session.flush()
             taken = session.query(Node).count()
             for rank in range(hosts):
-                node_id = f"{name[:50]}-node-{rank}"
+                node_id = (
+                    f"node-{hashlib.sha256(name.encode()).hexdigest()[:12]}-{rank}"  # nodes are not named after jobs
+                )
                 node = Node(id=node_id, agent_id="agent", slot=taken + rank, state="leased")
                 node.cluster_id = cluster_id
                 session.add(node)

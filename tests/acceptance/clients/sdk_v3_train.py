@@ -45,6 +45,7 @@ seen = {
     "model": job.model_artifacts.s3_model_artifacts,
 }
 job.delete()
+job.wait_for_delete(poll=1, timeout=120)
 try:
     TrainingJob.get(training_job_name=name)
 except ClientError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import func, insert, select, text
 from sqlalchemy.orm import Session
 
 from tests.support.fake_channels import FakeChannels
@@ -21,7 +21,7 @@ from trainshed_service.notifications.horizon import Horizon
 from trainshed_service.notifications.lease import Lease
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
-from trainshed_service.store.tables import events
+from trainshed_service.store.tables import events, notification_targets
 
 __all__ = ["database_url", "postgres"]
 
@@ -86,6 +86,8 @@ async def test_two_services_deliver_each_event_once(two: tuple[Database, Databas
         wanted = [f"Trainshed: job {name} completed" for name in names]
         await wait_until_async(lambda: len(channels.sent) >= 30)
         assert channels.of("hook.example") == wanted
+        last = two[0].read_sync(lambda session: session.scalar(select(func.max(events.c.id))))
+        await wait_until_async(lambda: _cursor(two[1]) == last, what="all are noted: else the last is sent again")
         await made[0][2].stop()
         await made[1][0].write(lambda session: _ended(session, clock.now(), "last"))
         await wait_until_async(lambda: len(channels.sent) == 31)
@@ -126,6 +128,10 @@ async def test_an_event_that_commits_late_is_not_passed_over(postgres: PostgresS
         assert (await database.read(lambda session: session.execute(text("SELECT count(*) FROM events")).scalar())) == 4
     finally:
         database.close()
+
+
+def _cursor(database: Database) -> int | None:
+    return database.read_sync(lambda session: session.scalar(select(notification_targets.c.cursor)))
 
 
 def _ended(session: Session, at: float, name: str) -> None:

@@ -178,6 +178,7 @@ def late(topology: Topology) -> str:
     from trainshed_runtime.collectives import Lost
 
     communicator = Communicator.of_group(topology=topology, timeout=timedelta(seconds=1))
+    dist.barrier()  # a rank that leaves while others still connect is another failure
     if dist.get_rank() == dist.get_world_size() - 1:
         return ""
     said = []
