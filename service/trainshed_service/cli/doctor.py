@@ -16,7 +16,8 @@ from rich.markup import escape
 
 from trainshed_service.cli.errors import CommandError
 from trainshed_service.embedded import control, health
-from trainshed_service.embedded.home import Home, HomeError, default_home
+from trainshed_service.embedded.home import Home, HomeConfig, HomeError, default_home
+from trainshed_service.embedded.ports import NAMES, is_free
 from trainshed_service.embedded.store import StoreError, find_weed
 
 out = Console(highlight=False)
@@ -147,9 +148,23 @@ def _service(home: Home) -> Iterator[Check]:
         return
     if control.running(home) is None:
         yield Check("service", False, f"not running in {home.folder}", "trainshed up")
+        yield from _remembered_ports(config)
         return
     for name in ("main", "gateway", "ingest"):
         port = config.ports.get(name, 0)
         yield Check(
             f"{name} port", health.answers(port), f"127.0.0.1:{port}", f"see the logs in {home.log}; trainshed down, up"
         )
+
+
+def _remembered_ports(config: HomeConfig) -> Iterator[Check]:
+    """Those of a service that does not run: `up` takes others where a stranger has them, unknown to older shells."""
+    for name in NAMES:
+        port = config.ports.get(name, 0)
+        if port and not is_free(port):
+            yield Check(
+                f"{name} port",
+                False,
+                f"127.0.0.1:{port}, as last time, is in use by another program",
+                'end that program; else `trainshed up` chooses a free port: then eval "$(trainshed env)" again',
+            )

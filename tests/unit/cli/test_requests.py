@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trainshed_service import cli
 from trainshed_service.cli.errors import CommandError
 from trainshed_service.cli.jobs import read_request
 
@@ -44,11 +45,22 @@ def test_an_absent_file_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("words", [["env"], ["ps"], ["describe", "x"], ["logs", "x"], ["stop", "x"], ["nodes"]])
-def test_a_home_that_is_not_there_gives_one_sentence(tmp_path: Path, words: list[str]):
-    done = subprocess.run([TRAINSHED, *words, "--home", tmp_path / "none"], capture_output=True, text=True, check=False)
+def test_a_home_that_is_not_there_gives_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
+):
+    monkeypatch.setattr(sys, "argv", ["trainshed", *words, "--home", str(tmp_path / "none")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == 1 and out == ""
+    assert err.startswith("trainshed: there is no Trainshed in ") and "trainshed up" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_installed_command_ends_as_its_entry_does(tmp_path: Path):
+    done = subprocess.run([TRAINSHED, "env", "--home", tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("trainshed: there is no Trainshed in ") and "trainshed up" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("trainshed: there is no Trainshed in ")
 
 
 def test_help_loads_nothing_heavy():
