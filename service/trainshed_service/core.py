@@ -12,12 +12,14 @@ from trainshed_service.clock import Clock
 from trainshed_service.events import EventLog
 from trainshed_service.identity import IdentityService
 from trainshed_service.jobs import JobService
+from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.inputs import InputChecks
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.nodes import NodeService
 from trainshed_service.notifications import NotificationService
 from trainshed_service.quotas import Admission, QuotaService
+from trainshed_service.replicas import open_group
 from trainshed_service.s3 import StoreProbe
 from trainshed_service.sagemaker import load_instance_types
 from trainshed_service.services import Services
@@ -64,6 +66,7 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
     metrics = MetricStore(logs_database)
     probe = StoreProbe(settings, clock) if settings.store_endpoint else None
     nodes = NodeService(
+        group=open_group(settings.resolved_database_url),
         database=database,
         clock=clock,
         settings=settings,
@@ -105,7 +108,7 @@ async def build_core(settings: Settings, clock: Clock) -> Core:
         events=events,
         logs=logs,
         metrics=metrics,
-        quotas=QuotaService(database, clock, lambda soft: nodes.scheduler.submit([soft])),
+        quotas=QuotaService(database, clock, lambda soft: nodes.carry_out(Effects(planner=[soft]))),
         notifications=notifications,
     )
     return Core(services, probe, account_id)

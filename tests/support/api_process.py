@@ -26,10 +26,11 @@ from trainshed_service.store.tables import users
 
 
 class ApiProcess:
-    """`settings` are further TRAINSHED_* variables, named as the fields of `Settings`."""
+    """`settings` are further TRAINSHED_* variables, named as the fields of `Settings`; `name` is that of its log."""
 
-    def __init__(self, home: Path, **settings: Any) -> None:
+    def __init__(self, home: Path, *, name: str = "api", **settings: Any) -> None:
         self.home = home
+        self._log = home / f"{name}.log"
         home.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self._values = {"home": str(home), "port": self.port, "gateway_port": 9, "ingest_port": 9}
@@ -44,9 +45,7 @@ class ApiProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        self.process = start_process(
-            "trainshed_service.api", self._values, self.home / "api.log", f"{self.url}/healthz"
-        )
+        self.process = start_process("trainshed_service.api", self._values, self._log, f"{self.url}/healthz")
 
     def kill(self) -> None:
         """kill -9."""
@@ -57,7 +56,7 @@ class ApiProcess:
         return self._end(signal.SIGTERM)
 
     def log(self) -> str:
-        return (self.home / "api.log").read_text()
+        return self._log.read_text()
 
     def client(self, service: str = "sagemaker") -> Any:
         if service not in self._clients:

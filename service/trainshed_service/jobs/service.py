@@ -48,7 +48,7 @@ from trainshed_service.scheduling.applier import Scheduler
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 from trainshed_service.store.prepared import Prepared
-from trainshed_service.store.tables import attempts, clusters, job_phases, jobs
+from trainshed_service.store.tables import attempts, changed, clusters, job_phases, jobs
 from trainshed_service.wire.errors import ApiError, not_found, resource_in_use, validation_error
 
 Cursor = list[Any]
@@ -186,10 +186,10 @@ class JobService:
             if not await self._is_taken(name):
                 raise
             raise self._name_taken(name) from error
-        self._events.published()
-        self._scheduler.submit(
-            [self._scheduler.queued(job_id, name, request, user_id=principal.user_id, priority=priority, queued_at=now)]
+        queued = self._scheduler.queued(
+            job_id, name, request, user_id=principal.user_id, priority=priority, queued_at=now
         )
+        self._carry_out(Effects(planner=[queued]))
         return str(row["arn"])
 
     async def check_new(self, request: dict[str, Any], principal: Principal) -> list[str]:
@@ -370,8 +370,8 @@ class JobService:
 
         def drop(session: Session) -> None:
             drop_tags(session, self.arn(name))
-            session.execute(delete(jobs).where(jobs.c.id == job_id, jobs.c.state == JobState.DELETING.value))
-            record(session, now, "job.deleted", f"job/{name}", "Training job deleted")
+            if changed(session, delete(jobs).where(jobs.c.id == job_id, jobs.c.state == JobState.DELETING.value)):
+                record(session, now, "job.deleted", f"job/{name}", "Training job deleted")
 
         await self._database.write(drop)
         self._events.published()

@@ -5,6 +5,8 @@ Invariants:
 * The rows are the truth. All that is kept in memory (versions, presence, credentials, what is missing) can be lost at
   any line: `start` brings every live attempt on from the rows.
 * Follow-ups of a commit run in its order; one that fails is tried again until it succeeds.
+* Of several processes on one database one leads (`replicas`): it alone schedules, watches deadlines, concludes attempts
+  and takes jobs away. Each serves, and tells the others what it committed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -37,6 +40,7 @@ from trainshed_service.nodes.errors import AgentError
 from trainshed_service.nodes.losing import fail_host
 from trainshed_service.nodes.reports import take_report
 from trainshed_service.nodes.versions import DesiredVersions
+from trainshed_service.replicas import Group, Message
 from trainshed_service.scheduling.applier import Scheduler
 from trainshed_service.scheduling.placement import Placement, log_stream_epoch, stream_name
 from trainshed_service.settings import Settings
@@ -57,6 +61,8 @@ MAX_WAIT_SECONDS = 60.0
 _MISSING_SECONDS = 10.0
 _RETRY_SECONDS = 1.0
 _LOOK_PAUSE_SECONDS = 0.25
+_BRING_ON_SECONDS = 15.0
+"""Between looks at what another process, killed between its commit and its word, may have left undone."""
 
 
 class NodeService:
@@ -70,7 +76,9 @@ class NodeService:
         events: EventLog,
         logs: LogStore,
         metrics: MetricStore,
+        group: Group,
     ) -> None:
+        self._group = group
         self._database = database
         self._clock = clock
         self._settings = settings
@@ -85,6 +93,9 @@ class NodeService:
         self._missing: dict[tuple[str, int], float] = {}
         self._look_again = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._role: list[asyncio.Task[None]] = []
+        self._has_others = False
+        self._brought_on_at = 0.0
         self._jobs: JobService | None = None
         self.scheduler = Scheduler(
             database, clock, settings, lambda: set(self._present), self._placed, self.carry_out, self._grant
@@ -134,7 +145,11 @@ class NodeService:
         taken = await self._database.write(lambda session: take_report(session, request, now, self._settings))
         if agent_id not in self._present:
             self._present.add(agent_id)
-            await self.scheduler.agent_heard(agent_id)
+            self._group.tell(self._group.message(heard=(agent_id,)))
+            if self._group.leads:
+                await self.scheduler.agent_heard(agent_id)
+            else:
+                self.scheduler.renew()
         self.carry_out(taken.effects)
         await self._judge_missing(taken.missing, taken.held, now)
         return ReportResponse(
@@ -152,6 +167,7 @@ class NodeService:
         for item in wanted:
             if item.state in (AttemptState.ENDED, AttemptState.CLEARED):
                 access = self._credentials.none()
+                self._credentials.forget(item.attempt.id)
             else:
                 access = await self._credentials.get(item.attempt.id, item.attempt.request)
             rendered += assignments.render(item, access, self._credentials.gang_secret(item.attempt.id), self._settings)
@@ -173,20 +189,72 @@ class NodeService:
 
     def carry_out(self, effects: Effects) -> None:
         """Do what follows from a committed change. Never blocks; what takes time goes on in tasks of its own."""
-        self._versions.bump(effects.wake)
-        self.scheduler.submit(effects.planner)
+        bumped = self._versions.bump(effects.wake)
         self._events.published()
-        if effects.wake or effects.planner or effects.finish:
-            self._look_again.set()
-        for attempt_id in dict.fromkeys(effects.finish):
+        tell = self._group.message(bumped=bumped, replan=bool(effects.planner))
+        if self._group.leads:
+            self.scheduler.submit(effects.planner)
+            if effects.wake or effects.planner or effects.finish:
+                self._look_again.set()
+            self._do_as_leader(effects.finish, effects.remove)
+        else:
+            if effects.planner:
+                self.scheduler.renew()
+            tell = replace(tell, finish=tuple(effects.finish), remove=tuple(effects.remove))
+        self._group.tell(tell)
+
+    def _do_as_leader(self, finish: Sequence[str], remove: Sequence[int]) -> None:
+        for attempt_id in dict.fromkeys(finish):
             self._spawn(self._conclude(attempt_id, None))
-        for job_id in effects.remove:
+        for job_id in remove:
             self._spawn(self._remove(job_id))
 
+    def _received(self, message: Message) -> None:
+        """What another process has committed."""
+        self._has_others = True
+        self._versions.learn(message.bumped, message.known, message.first)
+        fresh = set(message.heard) - self._present
+        self._present |= fresh
+        self._events.published()
+        if message.replan or message.everything or fresh:
+            self.scheduler.renew()
+        if message.everything:
+            self._versions.bump_all()
+        if self._group.leads:
+            if message.bumped or message.replan or message.finish or message.everything:
+                self._look_again.set()
+            self._do_as_leader(message.finish, message.remove)
+            if message.everything:
+                self._spawn(self._bring_on())
+        if message.hello:
+            known = {"known": self._versions.known, "first": self._versions.first}
+            self._group.tell(self._group.message(heard=tuple(self._present), **known))
+
     async def start(self) -> None:
-        """Once, before the first request is served: every live attempt goes on from where the rows say it is."""
+        """Once, before the first request is served."""
+        await self._group.join(self._received, self._change_role)
+
+    async def _change_role(self, leads: bool) -> None:
+        await _end(self._role)
+        if leads:
+            await self._begin_to_lead()
+            work = [self.scheduler.run(), self._watch()]
+        else:
+            work = [self.scheduler.follow(), self._renew()]
+        self._role = [self._background(each) for each in work]
+
+    async def _begin_to_lead(self) -> None:
+        """Every live attempt goes on from where the rows say it is."""
         now = self._clock.now()
         outage = await self._database.write(lambda session: deadlines.extend_after_outage(session, now))
+        live = await self._bring_on()
+        if self._has_others:  # credentials that the last leader made are known to nobody: each agent gets new ones
+            self._group.tell(self._group.message(bumped=self._versions.bump_all(), first=self._versions.first))
+        _log.info("core.started", live_attempts=live, outage_seconds=round(outage, 1))
+
+    async def _bring_on(self) -> int:
+        """Do for every live attempt and every job to be deleted what a process that is gone may have left undone."""
+        now = self._brought_on_at = self._clock.now()
         live = await self._database.read(_live_attempts)
         for attempt_id, job_name, names in live:
             await self._logs.ensure_streams(job_name, names)
@@ -199,16 +267,13 @@ class NodeService:
         )
         for job_id in deleting:
             self._spawn(self._remove(job_id))
-        _log.info("core.started", live_attempts=len(live), outage_seconds=round(outage, 1))
-        self._spawn(self.scheduler.run())
-        self._spawn(self._watch())
+        return len(live)
 
     async def stop(self) -> None:
-        """End the background work; the rows say where to go on."""
+        """End the background work; the rows say where to go on, and another process may lead."""
         self._versions.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _end(list(self._tasks))
+        await self._group.leave()
 
     def drain(self) -> None:
         """Answer every waiting poll now, since the process is about to end."""
@@ -231,10 +296,25 @@ class NodeService:
         self.carry_out(due.effects)
         for attempt_id, failure in due.overdue:
             await self._conclude(attempt_id, failure)
-        renew = self._credentials.due()
-        if renew:
-            self._versions.bump(await self._database.read(lambda session: _agents_of(session, renew)))
+        await self._renew_credentials()
+        if self._has_others and now - self._brought_on_at >= _BRING_ON_SECONDS:
+            await self._bring_on()
         return due.next_at
+
+    async def _renew_credentials(self) -> None:
+        due = self._credentials.due()
+        if due:
+            agents_of = await self._database.read(lambda session: _agents_of(session, due))
+            self.carry_out(Effects(wake=agents_of))
+
+    async def _renew(self) -> None:
+        """What a process that does not lead has to see to by time: the credentials that it gave."""
+        while True:
+            await asyncio.sleep(deadlines.HEARTBEAT_SECONDS)
+            try:
+                await self._renew_credentials()
+            except SQLAlchemyError:
+                _log.exception("nodes.credentials_not_renewed", retry_seconds=deadlines.HEARTBEAT_SECONDS)
 
     async def _watch(self) -> None:
         while True:
@@ -260,8 +340,9 @@ class NodeService:
         """A gang was placed. Its agents hear of it at once; its log streams are there long before a line comes, and a
         line that comes earlier is sent again."""
         self._credentials.remember(placement.attempt_id, access)
-        self._versions.bump(placement.agent_ids)
+        bumped = self._versions.bump(placement.agent_ids)
         self._events.published()
+        self._group.tell(self._group.message(bumped=bumped, replan=True))
         self._spawn(self._make_streams(placement))
 
     async def _make_streams(self, placement: Placement) -> None:
@@ -334,14 +415,24 @@ class NodeService:
             self.carry_out(effects)
 
     def _spawn(self, work: Any) -> None:
+        self._background(work)
+
+    def _background(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("nodes.background_work_failed", exc_info=task.exception())
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _live_attempts(session: Session) -> list[tuple[str, str, list[str]]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -46,6 +47,9 @@ _TELL_SECONDS = 1.0
 _USAGE_SECONDS = 10.0
 _HISTORY_SECONDS = 60.0
 _PROJECTION_SECONDS = 1.0
+_FOLLOW_SECONDS = 0.25
+_BETWEEN_LOADS = 4
+"""Of the time that loading everything took, until it is done again for changes made elsewhere."""
 _PREVIEWED = 2**62
 """The id of a job that does not exist: behind all others of its user."""
 
@@ -85,6 +89,8 @@ class Scheduler:
         self._told_at = float("-inf")
         self._usage_due: float | None = None
         self._projection: Projection | None = None
+        self._is_stale = False
+        self._renew_at = 0.0
 
     # -- what others ask -------------------------------------------------------------------------------------------
 
@@ -92,6 +98,11 @@ class Scheduler:
         """Tell of committed changes, in the order of their commits. Never blocks."""
         for event in events:
             self._events.put_nowait(event)
+
+    def renew(self) -> None:
+        """Rows have changed without events here (another process of the service changed them): load them anew soon."""
+        self._is_stale = True
+        self._events.put_nowait(Tick())
 
     def queued(
         self,
@@ -183,17 +194,34 @@ class Scheduler:
     # -- the loop --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled. A database that fails is tried again: nothing is lost, since the rows are the truth."""
+        """Decide, until cancelled. A database that fails is tried again: nothing is lost, the rows are the truth."""
+        self._state = State(self._policy)
+        self._usage_due = None
         try:
             await self._run()
         finally:
             await asyncio.to_thread(self._recorder.close)
 
+    async def follow(self) -> None:
+        """While another process decides, until cancelled: know what it knows, to answer from. At most a fifth of the
+        time goes into that."""
+        while True:
+            try:
+                self._is_stale = False
+                self._state, _ = restore(await self._load(), self._clock.now(), self._policy)
+            except SQLAlchemyError:
+                _log.exception("scheduler.database_failed", retry_seconds=_RETRY_SECONDS)
+                self._renew_at = monotonic() + _RETRY_SECONDS
+                self._is_stale = True
+            await asyncio.sleep(max(self._renew_at - monotonic(), _FOLLOW_SECONDS))
+            while not self._is_stale:
+                await self._events.get()
+
     async def _run(self) -> None:
         rebuild = True
         while True:
             try:
-                if rebuild:
+                if rebuild or (self._is_stale and monotonic() >= self._renew_at):
                     rebuild = not await self._rebuild()
                     continue
                 events = await self._next_events()
@@ -228,12 +256,19 @@ class Scheduler:
 
     def _pause(self) -> float | None:
         times = [next_wake(self._state), self._usage_due, self._told_at + _TELL_SECONDS if self._untold else None]
-        due = min((time for time in times if time is not None), default=None)
-        return max(due - self._clock.now(), 0.001) if due is not None else None
+        pauses = [time - self._clock.now() for time in times if time is not None]
+        if self._is_stale:
+            pauses.append(self._renew_at - monotonic())
+        return max(min(pauses), 0.001) if pauses else None
 
     async def _rebuild(self) -> bool:
         """Load everything anew and decide on it; False where a decision did not hold."""
         await self._store_usage()
+        self._is_stale = False
+        return await self._apply(self._restore(await self._load()))
+
+    async def _load(self) -> list[PlannerEvent]:
+        began = monotonic()
         present = self._present()
 
         def load(session: Session) -> list[PlannerEvent]:
@@ -242,7 +277,8 @@ class Scheduler:
 
         loaded = await self._database.read(load)
         self._history_at = self._clock.now()
-        return await self._apply(self._restore(loaded))
+        self._renew_at = monotonic() + _BETWEEN_LOADS * (monotonic() - began)
+        return loaded
 
     def _restore(self, events: list[PlannerEvent]) -> list[Decision]:
         now = self._clock.now()

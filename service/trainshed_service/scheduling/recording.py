@@ -73,6 +73,7 @@ class Recorder:
         if self._thread is not None and self._thread.is_alive():
             self._lines.put(None)
             self._thread.join()
+        self._thread = None
 
     def _put(self, line: _Line) -> None:
         if self._stopped:
