@@ -90,6 +90,12 @@ def test_scrolling_up_pauses_and_only_what_is_in_sight_is_in_the_page(
     expect(page.get_by_text("live · 3,000 lines")).to_be_visible(timeout=TIMEOUT)
     wait_until(lambda: rows(page)[-1:] == ["line 2999"], what="the end is in sight")
     assert len(rows(page)) < 100
+    wrap = page.get_by_label("wrap")
+    expect(wrap).to_be_hidden()
+    page.get_by_role("button", name="Options").click()
+    expect(wrap).to_be_visible()
+    page.get_by_role("button", name="Options").click()
+    expect(wrap).to_be_hidden()
     button = page.get_by_role("button", name="Follow")
     expect(button).to_have_attribute("aria-pressed", "true")
     page.locator(".scroller").evaluate("node => { node.scrollTop = 9000 }")

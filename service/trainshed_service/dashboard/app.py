@@ -63,7 +63,8 @@ def create_dashboard(services: Services) -> AsgiApp:
                 if "x-live" in request.headers or "text/event-stream" in request.headers.get("accept", ""):  # a script
                     return Response(status_code=401)
                 return RedirectResponse(login_url(request) if request.method != "POST" else "/login", 303)
-            return await handler(request, Visitor(principal, token, csrf.token(token)))
+            request.state.visitor = Visitor(principal, token, csrf.token(token))
+            return await handler(request, request.state.visitor)
 
         return page
 
@@ -76,23 +77,29 @@ def create_dashboard(services: Services) -> AsgiApp:
     async def icon(_request: Request) -> Response:
         return pages.static(pages.version, "icon.svg")
 
-    def refusal(_request: Request, error: Exception) -> Response:
+    def failed(request: Request, status: int, message: str) -> Response:
+        """The page of an error, with the way to all pages where it is known who looks."""
+        visitor = getattr(request.state, "visitor", None)
+        known = {} if visitor is None else {"visitor": visitor}
+        return pages.render("error.html", status=status, code=status, message=message, **known)
+
+    def refusal(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
         is_absent = error.message == "Requested resource not found."
         status = 404 if is_absent else error.status
         text = "There is no such job: it was never there, or it was deleted." if is_absent else error.message
-        return pages.render("error.html", status=status, code=status, message=text)
+        return failed(request, status, text)
 
-    def http_error(_request: Request, error: Exception) -> Response:
+    def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         words = "There is no such page." if error.status_code == 404 else str(error.detail)
-        return pages.render("error.html", status=error.status_code, code=error.status_code, message=words)
+        return failed(request, error.status_code, words)
 
     def fault(request: Request, error: Exception) -> Response:
         request_id = str(uuid.uuid4())
         _log.error("dashboard.failed", path=request.url.path, request_id=request_id, exc_info=error)
         words = f"Something went wrong in the service. Its log has it under {request_id}."
-        return pages.render("error.html", status=500, code=500, message=words)
+        return failed(request, 500, words)
 
     def gone(_request: Request, _error: Exception) -> Response:
         return Response(status_code=400)  # nobody is there to read it

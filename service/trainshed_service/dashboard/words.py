@@ -96,5 +96,5 @@ def size(count: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """Four significant digits."""
-    return f"{value:.4g}"
+    """Four significant digits, written out: an exponent only where the digits would not fit."""
+    return f"{float(f'{value:.4g}'):.15g}"

@@ -145,6 +145,15 @@ def test_what_is_not_there_is_said_so(person: httpx.Client, path: str) -> None:
     assert person.get(path).status_code == 404
 
 
+def test_the_page_of_an_error_leads_on_for_who_is_known_and_names_nobody_else(
+    person: httpx.Client, anonymous: httpx.Client
+) -> None:
+    known = person.get("/jobs/no-such-job")
+    assert known.status_code == 404 and 'aria-label="Main"' in known.text and "Log out" in known.text
+    unknown = anonymous.get("/no-such-page")
+    assert "Log out" not in unknown.text
+
+
 def test_static_files_are_kept_under_their_version(person: httpx.Client) -> None:
     page = person.get("/jobs").text
     addresses = set(re.findall(r'"(/static/[^"]+)"', page))

@@ -35,6 +35,22 @@ def test_lengths_of_time(seconds: float | None, text: str) -> None:
     assert words.duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (18_340.7, "18340"),
+        (3_221_225_472.0, "3221000000"),
+        (0.000_512_34, "0.0005123"),
+        (-2.5, "-2.5"),
+        (1e300, "1e+300"),
+        (3e-9, "3e-09"),
+    ],
+)
+def test_numbers_are_written_out_with_four_digits(value: float, text: str) -> None:
+    assert words.number(value) == text
+
+
 def test_a_reason_says_why() -> None:
     def why(state: JobState, **given: str | None) -> str:
         return words.reason(state, **{"waiting": None, "failure": None, "stop_reason": None, **given})

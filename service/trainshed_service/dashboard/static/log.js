@@ -28,7 +28,7 @@ class Log {
     this.target = LINK.exec(location.hash)?.[1] || null;
     this.errorsFrom = 0;
     this.parts = {};
-    for (const name of ["follow", "filter", "regex", "around", "hosts", "error", "wrap", "times", "state", "panes", "download"]) {
+    for (const name of ["follow", "filter", "regex", "around", "hosts", "error", "wrap", "times", "state", "panes", "download", "more"]) {
       this.parts[name] = root.querySelector(`[data-${name}]`);
     }
     const { parts } = this;
@@ -38,6 +38,7 @@ class Log {
     parts.error.addEventListener("click", () => this.toError());
     parts.times.addEventListener("change", () => this.redraw());
     parts.wrap.addEventListener("change", () => { this.wraps = parts.wrap.checked; root.classList.toggle("wraps", this.wraps); this.redraw(); });
+    parts.more.addEventListener("click", () => parts.more.setAttribute("aria-expanded", String(parts.more.getAttribute("aria-expanded") !== "true")));
     window.addEventListener("hashchange", () => { this.target = LINK.exec(location.hash)?.[1] || null; this.toTarget(); });
     document.addEventListener("visibilitychange", () => this.seen());
     if (this.target) this.setFollowing(false);

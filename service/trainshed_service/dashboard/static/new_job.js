@@ -3,7 +3,7 @@
 const form = document.getElementById("new-job"), spec = document.getElementById("spec");
 const fields = form.querySelector("[data-fields]"), verdict = document.getElementById("verdict");
 const WAIT = 400;
-let timer = 0, asked = 0;
+let timer = 0, asked = 0, isTouched = form.dataset.begun !== undefined;
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
@@ -127,6 +127,7 @@ async function check() {
 }
 
 function refused(found) {
+  if (!isTouched) return [text("p", "dim", "Give the job a name; what is missing or wrong is said here while you write.")];
   return [text("p", "bad-news", "It would be refused"), list(found.refusals.map((each) => each.message))];
 }
 
@@ -142,6 +143,7 @@ function allowed({ allocation, notices }) {
 }
 
 function later() {
+  isTouched = true;
   clearTimeout(timer);
   timer = setTimeout(check, WAIT);
 }
