@@ -11,6 +11,7 @@ from trainshed_service.rest import calls, follow
 from trainshed_service.rest.auth import Caller, authenticate
 from trainshed_service.rest.documents import operation_docs
 from trainshed_service.rest.dry_run import dry_run
+from trainshed_service.sagemaker import support
 from trainshed_service.wire.errors import validation_error
 
 router = APIRouter(tags=["training jobs"])
@@ -48,6 +49,8 @@ async def describe_training_job(name: str, request: Request, caller: Authenticat
     described = await calls.call(caller, "DescribeTrainingJob", {"TrainingJobName": name})
     extended = await caller.services.jobs.describe_extended(name, caller.reach)
     extended.pop("Description")
+    # What an update has added has its notice here; what the job was made with has it stored.
+    extended["Notices"] = list(dict.fromkeys([*extended["Notices"], *support.notices(described)]))
     return JSONResponse({**extended, **described, "LogContact": await follow.contact(caller.services, name)})
 
 
