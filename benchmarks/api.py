@@ -3,7 +3,7 @@
 Both servers get the same signed HTTP requests from the same client (raw sockets with keep-alive, signed beforehand, so
 that the client costs little). Each figure is taken in rounds that alternate between the two servers; printed are the
 medians over rounds with their spread, and the ratio ours / moto. Ours commits each create with a sync to disk; moto
-keeps everything in memory.
+keeps everything in memory. Ends with 1 where a ratio is below what it must be.
 
     python -m benchmarks.api [--jobs 10000] [--rounds 5] [--seconds 2]
 """
@@ -21,6 +21,7 @@ import threading
 import time
 import urllib.parse
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,8 @@ from tests.support.stack import Stack
 from tests.support.wait import wait_until
 
 CLIENTS = (1, 8)
+MUST = {"CreateTrainingJob": 1.0, "DescribeTrainingJob": 1.0, "ListTrainingJobs": 5.0}
+"""Least ratio ours / moto of each call's rate."""
 
 
 @dataclass
@@ -121,7 +124,11 @@ class Figure:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
 
 
-def measure(servers: list[Server], label: str, make, clients: int, rounds: int, seconds: float) -> None:
+Make = Callable[[Server], list[tuple[bytes, dict[str, str]]]]
+
+
+def measure(servers: list[Server], label: str, make: Make, clients: int, rounds: int, seconds: float) -> str:
+    """Print the figures of one call, whose name `label` begins with; what is below its must, or nothing."""
     figures = {server.name: Figure() for server in servers}
     for _ in range(rounds):
         for server in servers:
@@ -138,10 +145,12 @@ def measure(servers: list[Server], label: str, make, clients: int, rounds: int, 
             f"p99 {figure.percentile(0.99):7.2f} ms",
             flush=True,
         )
-    print(f"{'':26} ratio ours/moto {statistics.median(ratios):.2f} [{min(ratios):.2f}–{max(ratios):.2f}]", flush=True)
+    ratio, must = statistics.median(ratios), MUST[label.split()[0]]
+    print(f"{'':26} ratio ours/moto {ratio:.2f} [{min(ratios):.2f}–{max(ratios):.2f}], must {must:g}", flush=True)
+    return "" if ratio >= must else f"{label}, {clients} client(s): {ratio:.2f} of moto's rate, must be {must:g}"
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -178,12 +187,15 @@ def main() -> None:
             wait_until(lambda: moto.poll() is not None or answers(servers[1]), timeout=60, what="moto answers")
             if moto.poll() is not None:
                 raise SystemExit("moto_server ended at once; run it by hand to see why (is moto[server] installed?)")
-            run(servers, arguments.jobs, arguments.rounds, arguments.seconds)
+            missed = run(servers, arguments.jobs, arguments.rounds, arguments.seconds)
         finally:
             moto.terminate()
             moto.wait()
             if stack is not None:
                 stack.down()
+    for text in missed:
+        print(f"not reached: {text}")
+    return 1 if missed else 0
 
 
 def answers(server: Server) -> bool:
@@ -195,15 +207,16 @@ def answers(server: Server) -> bool:
         return False
 
 
-def run(servers: list[Server], jobs: int, rounds: int, seconds: float) -> None:
+def run(servers: list[Server], jobs: int, rounds: int, seconds: float) -> list[str]:
+    """All calls, with one client and with several; which of them miss their must."""
+
     def creates(server: Server) -> list[tuple[bytes, dict[str, str]]]:
         names = [f"bench-{uuid.uuid4().hex}" for _ in range(int(1500 * seconds))]
         requests = [server.signed("CreateTrainingJob", server.create_body(name)) for name in names]
         server.jobs += names
         return requests
 
-    for clients in CLIENTS:
-        measure(servers, "CreateTrainingJob", creates, clients, rounds, seconds)
+    found = [measure(servers, "CreateTrainingJob", creates, clients, rounds, seconds) for clients in CLIENTS]
     for server in servers:
         fill(server, jobs)
 
@@ -215,10 +228,9 @@ def run(servers: list[Server], jobs: int, rounds: int, seconds: float) -> None:
     def lists(server: Server) -> list[tuple[bytes, dict[str, str]]]:
         return [server.signed("ListTrainingJobs", {"MaxResults": 100})] * 10_000
 
-    for clients in CLIENTS:
-        measure(servers, f"DescribeTrainingJob @{jobs}", describes, clients, rounds, seconds)
-    for clients in CLIENTS:
-        measure(servers, f"ListTrainingJobs @{jobs}", lists, clients, rounds, seconds)
+    for label, make in ((f"DescribeTrainingJob @{jobs}", describes), (f"ListTrainingJobs @{jobs}", lists)):
+        found += [measure(servers, label, make, clients, rounds, seconds) for clients in CLIENTS]
+    return [text for text in found if text]
 
 
 def fill(server: Server, jobs: int) -> None:
@@ -242,4 +254,4 @@ def fill(server: Server, jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

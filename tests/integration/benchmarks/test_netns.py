@@ -13,7 +13,13 @@ import pytest
 
 from benchmarks.netns import CannotRun, Network, check
 from tests.support.wait import wait_until
+from trainshed_worker.sandbox import isolation
 
+pytestmark = [
+    pytest.mark.needs("ip"),
+    pytest.mark.needs("unshare"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces without a user namespace need root"),
+]
 ROOT = Path(__file__).resolve().parents[3]
 SENDS = """
 import socket, sys, time
@@ -40,13 +46,9 @@ with Network(2) as network:
 
 
 @pytest.fixture(autouse=True)
-def possible() -> None:
-    try:
-        check()
-        with Network(1):
-            pass
-    except CannotRun as error:
-        pytest.skip(str(error))
+def needs_isolation() -> None:
+    if (found := isolation()) != "full":
+        pytest.skip(f"isolation is {found}")
 
 
 def start(network: Network, node: int, code: str, *args: str) -> subprocess.Popen[str]:
