@@ -125,3 +125,19 @@ def test_a_name_is_taken_until_its_job_is_deleted(api: ApiProcess, join: Join) -
     step_until([agent], lambda: not api.client().list_training_jobs()["TrainingJobSummaries"], what="the job is gone")
     create(api, "once")
     run_until(api, [agent], "once", "Completed")
+
+
+def test_how_far_a_download_is_stands_in_the_description(api: ApiProcess, join: Join) -> None:
+    agent = join(api, slots=1)
+    agent.frozen_at["algo-1"] = Phase.DOWNLOADING
+    create(api, "slow")
+    until_phase([agent], Phase.DOWNLOADING, 1)
+    agent.report().raise_for_status()
+    assert agent.last_request is not None
+    said = agent.last_request.slots[0].assignment
+    assert said is not None
+    said.message, said.revision = "120 of 480 MB of channel train", said.revision + 1
+    agent.send(agent.last_request).raise_for_status()
+    (host,) = api.rest("/v1/training-jobs/slow")["Attempts"][0]["Hosts"]
+    assert (host["Phase"], host["Message"]) == ("downloading", "120 of 480 MB of channel train")
+    assert secondary(api, "slow")[-1] == "Downloading"

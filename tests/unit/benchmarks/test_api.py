@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks import api
 
-
 ENV = {
     "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
     "AWS_ACCESS_KEY_ID": "k",
