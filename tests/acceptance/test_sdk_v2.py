@@ -70,6 +70,9 @@ def test_fit_with_every_distribution(stack: Stack, client_python, source: Path, 
         assert output.count(line) == 1, f"{line!r} is {output.count(line)} times in\n{output[-6000:]}"
     assert not network_warnings(output)
     assert seen["model_files"] == ["model.pt"]
+    # What it learns is the sum of its eight inputs.
+    assert seen["state"]["weight"] == pytest.approx([1.0] * 8, abs=0.2)
+    assert seen["state"]["bias"] == pytest.approx([0.0], abs=0.2)
     assert seen["attached_model_data"] == seen["model_data"]
     assert seen["metrics"] == ["loss"]
 

@@ -42,14 +42,17 @@ def test_train(stack: Stack, client_python, tmp_path: Path, entry_point: str, op
     assert seen["deleted"] == "Requested resource not found."
 
 
-def test_stop(stack: Stack, client_python, tmp_path: Path):
+def test_stop_and_the_refused_mpi_driver(stack: Stack, client_python, tmp_path: Path):
     (tmp_path / "wait.py").write_text("import threading\nprint('waiting', flush=True)\nthreading.Event().wait()\n")
     completed = run(
         client_python("sdk-v3"),
         CLIENTS / "sdk_v3_train.py",
-        *("--source-dir", tmp_path, "--entry-point", "wait.py", "--count", "1", "--stop"),
+        *("--source-dir", tmp_path, "--entry-point", "wait.py", "--count", "1", "--stop", "--mpi"),
         env=stack.env,
         timeout=500,
     )
     seen = result_of(completed.stdout)
     assert (seen["status"], seen["deleted"]) == ("Stopped", "Requested resource not found.")
+    assert "The MPI() driver of SageMaker SDK v3 reaches the other hosts by SSH" in seen["refused"]
+    assert "distributed=Torchrun(process_count_per_node=...)" in seen["refused"]
+    assert "{'mpi': ...}" in seen["refused"]

@@ -1,17 +1,50 @@
 """An ordinary user of SageMaker SDK v2: nothing here knows of Trainshed. Prints what it saw as one JSON line."""
 
 import argparse
+import collections
 import io
 import json
+import math
 import os
+import pickle
+import struct
 import sys
 import tarfile
 import uuid
+import zipfile
 
 import boto3
 import sagemaker
 from sagemaker.exceptions import UnexpectedStatusException
 from sagemaker.pytorch import PyTorch
+
+
+class State(pickle.Unpickler):
+    """Reads a state_dict of float32 tensors as torch.save wrote it; this environment has no torch."""
+
+    def __init__(self, archive, top):
+        super().__init__(io.BytesIO(archive.read(f"{top}/data.pkl")))
+        self.archive, self.top = archive, top
+
+    def find_class(self, module, name):
+        if name == "OrderedDict":
+            return collections.OrderedDict
+        if name == "_rebuild_tensor_v2":
+            return lambda values, offset, size, *_: values[offset : offset + math.prod(size)]
+        return name
+
+    def persistent_load(self, saved):
+        _, kind, key, _, count = saved
+        assert kind == "FloatStorage", kind
+        return struct.unpack(f"<{count}f", self.archive.read(f"{self.top}/data/{key}"))
+
+
+def state_of(body):
+    """Parameter → its numbers, of a model.pt; raises where it is damaged."""
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        assert archive.testzip() is None
+        return State(archive, archive.namelist()[0].split("/")[0]).load()
+
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--source-dir", required=True)
@@ -57,6 +90,8 @@ else:
     archive = body.get_object(Bucket=bucket, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         seen["model_files"] = sorted(tar.getnames())
+        if "model.pt" in seen["model_files"]:
+            seen["state"] = state_of(tar.extractfile("model.pt").read())
     attached = PyTorch.attach(estimator.latest_training_job.name)
     seen["attached_model_data"] = attached.model_data
     seen["model_data"] = estimator.model_data

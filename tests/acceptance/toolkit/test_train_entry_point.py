@@ -18,6 +18,18 @@ HYPERPARAMETERS = {"epochs": "3", "name": '"two words"', "flag": "true", "rates"
 
 # The toolkit asks the machine for these, or reports its own way of being started.
 THEIR_OWN = {"SM_NUM_CPUS", "SM_NUM_GPUS", "SM_NUM_NEURONS", "SM_FRAMEWORK_MODULE", "SM_TRAINING_ENV", "SM_LOG_LEVEL"}
+# Members of SM_TRAINING_ENV of the same kind, and what names the job itself. Without a distribution the toolkit
+# leaves the list of its hosts empty; ours names all hosts.
+THEIR_OWN_MEMBERS = {"num_cpus", "num_gpus", "num_neurons", "framework_module", "log_level", "job_name"}
+THEIR_OWN_MEMBERS |= {"distribution_hosts"}
+
+
+def differing_members(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """(theirs, ours) of each member of SM_TRAINING_ENV that both have and that is not the same."""
+    their, our = (json.loads(found["variables"]["SM_TRAINING_ENV"]) for found in (theirs, ours))
+    both = their.keys() & our.keys() - THEIR_OWN_MEMBERS
+    assert {"hosts", "current_host", "hyperparameters", "channel_input_dirs", "resource_config"} <= both
+    return {name: (their[name], our[name]) for name in both if their[name] != our[name]}
 
 
 def run(stack: Stack, bucket: str, name: str, archive: str, **algorithm: Any) -> dict[str, dict[str, Any]]:
@@ -69,3 +81,4 @@ def test_the_toolkits_train_finds_everything_and_agrees_with_our_launcher(
             if name not in THEIR_OWN and ours[host]["variables"].get(name) != value and f"{job_name}-tk" not in value
         }
         assert differing == {}
+        assert differing_members(theirs[host], ours[host]) == {}
