@@ -6,6 +6,7 @@ Every step may be done again; an upload that fails for good becomes the instance
 import asyncio
 import logging
 
+from trainshed_worker.agent.progress import UploadProgress
 from trainshed_worker.agent.state import AssignmentState
 from trainshed_worker.data import Cancelled, DataError, Upload, assemble, upload_parts
 from trainshed_worker.logs import notices
@@ -41,10 +42,7 @@ async def finish(state: AssignmentState) -> None:
 
 
 def _upload(state: AssignmentState) -> Upload:
-    def progress(label: str, size: int) -> None:
-        state.progress(f"uploaded {size / 1e6:.0f} MB of {label}")
-
-    return Upload(state.uploads, state.notice, state.trouble, progress)
+    return Upload(state.uploads, state.notice, state.trouble, UploadProgress(state))
 
 
 async def _final_checkpoints(state: AssignmentState) -> None:

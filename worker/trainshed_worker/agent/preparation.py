@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed_worker.agent.networks import network_isolated
+from trainshed_worker.agent.progress import DownloadProgress
 from trainshed_worker.agent.state import AssignmentState
 from trainshed_worker.contract import Channel, channels, write_config_files
 from trainshed_worker.data import Cancelled, DataError, check_entry_point, download_channel, fetch_code, needs_channels
@@ -20,8 +21,6 @@ from trainshed_worker.environments import BaseEnvironment, BaseError, Installed,
 from trainshed_worker.environments.requirements import Installer, Requirements, in_channels, requirements_of
 from trainshed_worker.protocol import FailureCause, Phase
 
-LOG_EVERY = 15.0
-"""Seconds between two lines on the progress of a download in the job's log."""
 Step = asyncio.Task[None]
 
 
@@ -115,7 +114,7 @@ def _checkpoints(state: AssignmentState) -> Coroutine[Any, Any, None] | None:
     sync = state.checkpoints(state.store)
     if sync is None:
         return None
-    report = _Progress(state, "checkpoints")
+    report = DownloadProgress(state, "checkpoints")
     return _timed(state, "checkpoints", lambda: sync.restore(report, state.trouble))
 
 
@@ -127,7 +126,7 @@ async def _channel(state: AssignmentState, channel: Channel) -> None:
             "use File",
         )
     directory = state.layout.input_data / channel.name
-    report = _Progress(state, f"channel {channel.name}")
+    report = DownloadProgress(state, f"channel {channel.name}")
     await _timed(
         state,
         f"channel {channel.name}",
@@ -136,31 +135,6 @@ async def _channel(state: AssignmentState, channel: Channel) -> None:
         ),
     )
     report.finished()
-
-
-class _Progress:
-    """Progress of one download: in the report each second, in the log now and then."""
-
-    def __init__(self, state: AssignmentState, label: str) -> None:
-        self._state = state
-        self._label = label
-        self._logged = time.monotonic()
-        self._total = 0
-        self._said = False
-
-    def __call__(self, done: int, total: int) -> None:
-        self._total = total
-        text = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB of {self._label}"
-        self._state.progress(text)
-        now = time.monotonic()
-        if now - self._logged >= LOG_EVERY:
-            self._logged = now
-            self._said = True
-            self._state.say(f"Downloading: {text}")
-
-    def finished(self) -> None:
-        if self._said:
-            self._state.say(f"Downloaded {self._total / 1e6:.0f} MB of {self._label}")
 
 
 async def _environment(state: AssignmentState, network: Step, code: Step, data: Sequence[Step]) -> None:

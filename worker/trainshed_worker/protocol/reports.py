@@ -64,7 +64,9 @@ class AssignmentReport(BaseModel):
     epoch: int
     revision: int
     phase: Phase
-    message: str | None = Field(default=None, description="progress in words, e.g. '120 of 480 MB of channel train'")
+    message: str | None = Field(
+        default=None, description="progress in words, e.g. '120 of 480 MB of channel train, 35.2 MB/s, 10 s left'"
+    )
     address: str | None = None
     exit_code: int | None = None
     started_at: float | None = None
