@@ -88,7 +88,9 @@ def test_the_first_failure_ends_the_gang_and_is_the_reason(stack: Stack, bucket:
 print("up", flush=True)
 if os.environ["SM_CURRENT_HOST"] == "algo-2":
     raise RuntimeError("CUDA is a state of mind")
-signal.pause()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as one that hangs in a collective
+while True:
+    signal.pause()
 """
     run_script(stack, bucket, job_name, {"t.py": script}, "t.py", count=2)
     described = wait_for_end(stack, job_name, timeout=60)

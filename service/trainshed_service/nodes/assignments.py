@@ -30,6 +30,9 @@ from trainshed_worker.protocol import (
     OutputPlan,
 )
 
+PEER_GRACE_SECONDS = 5.0
+"""The first process that fails ends its gang within 10 s, also where the others ignore SIGTERM."""
+
 _HERE = (
     select(instances.c.attempt_id)
     .join(nodes, nodes.c.id == instances.c.node_id)
@@ -108,6 +111,13 @@ def kept_clusters(session: Session, agent_id: str) -> list[str]:
     return [cluster for (cluster,) in _KEPT.run(session, {"agent": agent_id})]
 
 
+def _grace(outcome: dict[str, Any], settings: Settings) -> float:
+    """Between SIGTERM and SIGKILL: a stop lets a script save its work; beside a failed process there is none to save,
+    and one that hangs in a collective never hears of the signal."""
+    failed = outcome.get("reason") == EndReason.PEER_FAILED.value
+    return min(PEER_GRACE_SECONDS, settings.stop_grace_seconds) if failed else settings.stop_grace_seconds
+
+
 def render(wanted: Wanted, access: ObjectStoreAccess, gang_secret: str, settings: Settings) -> list[Assignment]:
     """The assignments of this agent's instances of one attempt."""
     attempt = wanted.attempt
@@ -143,7 +153,7 @@ def render(wanted: Wanted, access: ObjectStoreAccess, gang_secret: str, settings
                 epoch=attempt.epoch,
                 action=action,
                 end_reason=EndReason(outcome["reason"]) if outcome.get("reason") else None,
-                grace_seconds=settings.stop_grace_seconds,
+                grace_seconds=_grace(outcome, settings),
                 host=hosts[rank],
                 hosts=hosts,
                 request=request,

@@ -18,10 +18,8 @@ HYPERPARAMETERS = {"epochs": "3", "name": '"two words"', "flag": "true", "rates"
 
 # The toolkit asks the machine for these, or reports its own way of being started.
 THEIR_OWN = {"SM_NUM_CPUS", "SM_NUM_GPUS", "SM_NUM_NEURONS", "SM_FRAMEWORK_MODULE", "SM_TRAINING_ENV", "SM_LOG_LEVEL"}
-# Members of SM_TRAINING_ENV of the same kind, and what names the job itself. Without a distribution the toolkit
-# leaves the list of its hosts empty; ours names all hosts.
+# Members of SM_TRAINING_ENV of the same kind, and what names the job itself.
 THEIR_OWN_MEMBERS = {"num_cpus", "num_gpus", "num_neurons", "framework_module", "log_level", "job_name"}
-THEIR_OWN_MEMBERS |= {"distribution_hosts"}
 
 
 def differing_members(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -53,6 +53,8 @@ def test_the_first_failure_ends_the_gang_and_gives_the_reason(api: ApiProcess, j
     until_phase([agent], Phase.RUNNING, 2)
     agent.exit("algo-2", 1, "ValueError: boom", local_rank=1, at=100.0)
     agent.report().raise_for_status()
+    (peer,) = [item for item in agent.desired().assignments if item.host.name == "algo-1"]
+    assert (peer.action, peer.grace_seconds) == (Action.STOP, 5.0), "not the 120 s of a stop that was asked for"
     agent.exit("algo-1", 139, "connection reset", signal=11, at=101.0)
     found = run_until(api, [agent], "fails", "Failed")
     assert found["FailureReason"] == "AlgorithmError: algo-2 (local rank 1): exit code 1: ValueError: boom"

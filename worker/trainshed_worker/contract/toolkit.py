@@ -25,6 +25,15 @@ from trainshed_worker.protocol import Assignment
 
 FRAMEWORK_MODULE = "sagemaker_pytorch_container.training:main"
 DEFAULT_LOG_LEVEL = 20
+_DISTRIBUTIONS = (
+    "sagemaker_mpi_enabled",
+    "sagemaker_parameter_server_enabled",
+    "sagemaker_distributed_dataparallel_enabled",
+    "sagemaker_pytorch_ddp_enabled",
+    "sagemaker_pytorch_xla_multi_worker_enabled",
+    "sagemaker_multi_worker_mirrored_strategy_enabled",
+)
+"""With one of these on, and no groups named, the toolkit takes the instance's own group as that of the distribution."""
 _GENERAL = (PROGRAM, SUBMIT_DIRECTORY, LOG_LEVEL, "sagemaker_job_name", "sagemaker_region")
 """Reserved hyperparameters that are no parameters of the framework (SM_FRAMEWORK_PARAMS leaves them out)."""
 
@@ -51,7 +60,12 @@ def training_environment(assignment: Assignment, network_interface: str) -> dict
     groups = {group["instance_group_name"]: group for group in resources["instance_groups"]}
     level = reserved.get(LOG_LEVEL, DEFAULT_LOG_LEVEL)
     program = text(raw, PROGRAM)
-    distribution_groups = reserved.get(DISTRIBUTION_INSTANCE_GROUPS, [])
+    current = resources["current_group_name"]
+    distributed = reserved.get(DISTRIBUTION_INSTANCE_GROUPS)
+    if not isinstance(distributed, list):
+        distributed = [current] if any(reserved.get(name) for name in _DISTRIBUTIONS) else []
+    distribution_hosts = [host for name in groups if name in distributed for host in groups[name]["hosts"]]
+    master = (distribution_hosts or resources["hosts"])[0]
     return {
         "additional_framework_parameters": {k: v for k, v in reserved.items() if k not in _GENERAL},
         "channel_input_dirs": {c.name: str(ML / "input" / "data" / c.name) for c in channels(assignment)},
@@ -59,8 +73,8 @@ def training_environment(assignment: Assignment, network_interface: str) -> dict
         "current_instance_group": resources["current_group_name"],
         "current_instance_group_hosts": groups[resources["current_group_name"]]["hosts"],
         "current_instance_type": resources["current_instance_type"],
-        "distribution_hosts": resources["hosts"],
-        "distribution_instance_groups": distribution_groups if isinstance(distribution_groups, list) else [],
+        "distribution_hosts": distribution_hosts,
+        "distribution_instance_groups": distributed,
         "framework_module": FRAMEWORK_MODULE,
         "hosts": resources["hosts"],
         "hyperparameters": user_hyperparameters(raw),
@@ -70,10 +84,10 @@ def training_environment(assignment: Assignment, network_interface: str) -> dict
         "instance_groups": list(groups),
         "instance_groups_dict": groups,
         "is_hetero": len(groups) > 1,
-        "is_master": resources["current_host"] == resources["hosts"][0],
+        "is_master": resources["current_host"] == master,
         "job_name": assignment.job_name,
         "log_level": level,
-        "master_hostname": resources["hosts"][0],
+        "master_hostname": master,
         "model_dir": str(ML / "model"),
         "module_dir": text(raw, SUBMIT_DIRECTORY) or str(ML / "code"),
         "module_name": module_name(program),
