@@ -1,6 +1,6 @@
 # The three that a newcomer needs: make install, make demo, make test. All else builds on them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo clients test test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime bench-dashboard screenshots test-preload test-cluster cluster cluster-down clean
+.PHONY: help install demo clients test test-postgresql test-deep test-races test-tuning lint format lock bench bench-api bench-gateway bench-latency bench-scheduler bench-warm bench-runtime bench-dashboard screenshots test-preload test-cluster cluster cluster-down clean
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # python3 of the machine; it may be too old: check_machine.py then says what to do, or finds a newer one.
@@ -14,6 +14,7 @@ help:
 	@echo "make install   check this machine, make .venv, install (quick when nothing changed)"
 	@echo "make demo      train a small GPT on two instances, end to end, on this machine"
 	@echo "make test      install, then run every test"
+	@echo "make test-postgresql  every test of a running service again, on a private PostgreSQL instead of SQLite"
 	@echo "make test-deep the same, with many more examples of the property tests"
 	@echo "make test-preload  compare scripts with torch in preloaded and in fresh processes"
 	@echo "make test-races  1,000 stops while jobs start, 500 pools that end while they are taken, 90 s without a network"
@@ -53,6 +54,13 @@ clients: install
 
 test: install clients
 	@$(TEST_RUN) $(PYTEST_ARGS)
+
+# The tests that have a service, whose database is SQLite in `make test`. Those that use PostgreSQL whatever is said
+# (unit tests of what reads and writes it, tests/integration/replicas, a service for other machines) are in that one alone.
+ON_DATABASE = tests/acceptance $(addprefix tests/integration/,agent/test_partition.py cli core dashboard \
+	embedded/test_up_and_down.py handover logs notifications pools rest s3 scheduling sharing wire)
+test-postgresql: install clients
+	@TRAINSHED_TEST_DATABASE=postgresql $(PYTHON) -m pytest -n $(TEST_WORKERS) --dist worksteal $(ON_DATABASE) $(PYTEST_ARGS)
 
 test-deep: install clients
 	@TRAINSHED_TEST_DEEP=1 $(TEST_RUN) $(PYTEST_ARGS)

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.databases import ON_POSTGRESQL
 from tests.support.fixtures import job_name
 from tests.support.stack import REPOSITORY, Stack, run
+from tests.support.wait import wait_until
 
 __all__ = ["job_name"]
 
@@ -39,10 +41,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[
         stack = Stack.at(home) if count else Stack.up(home, "--nodes", "8")
         users.write_text(str(count + 1))
     yield stack
+    if not count and ON_POSTGRESQL:  # the server of its database ends with this process
+        wait_until(lambda: users.read_text() == "1", timeout=900, what="the other workers are done with the stack")
     with locked(lock):
-        count = int(users.read_text()) - 1
-        users.write_text(str(count))
-        if count == 0:
+        left = int(users.read_text()) - 1
+        users.write_text(str(left))
+        if left == 0:
             stack.down()
 
 

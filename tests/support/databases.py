@@ -25,7 +25,7 @@ from trainshed_service.store.models import Base
 if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
 
-_ON_POSTGRESQL = os.environ.get("TRAINSHED_TEST_DATABASE", "sqlite") == "postgresql"
+ON_POSTGRESQL = os.environ.get("TRAINSHED_TEST_DATABASE", "sqlite") == "postgresql"
 _running = ExitStack()
 
 
@@ -44,7 +44,7 @@ def make_database(url: str) -> None:
 @functools.cache
 def database_settings(home: Path, *, empty: bool = False) -> dict[str, str]:
     """Settings of a service in `home`: none, so that it has files of its own, or a database that is nobody else's."""
-    return {"database_url": _server().new_database(migrated=not empty)} if _ON_POSTGRESQL else {}
+    return {"database_url": database_server().new_database(migrated=not empty)} if ON_POSTGRESQL else {}
 
 
 def end_database_server() -> None:
@@ -52,7 +52,8 @@ def end_database_server() -> None:
 
 
 @functools.cache
-def _server() -> PostgresServer:
+def database_server() -> PostgresServer:
+    """This process's own."""
     from tests.support.postgres import PostgresServer
 
     folder = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix="pg-")))

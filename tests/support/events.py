@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from typing import Any
 
-from sqlalchemy.engine import make_url
+from sqlalchemy import NullPool, create_engine, select
+
+from trainshed_service.store.tables import events
+
+_COLUMNS = (events.c.id, events.c.at, events.c.kind, events.c.subject, events.c.message, events.c.data)
 
 
 def recorded(url: str, kind: str, subject: str | None = None) -> list[dict[str, Any]]:
-    """Events of one kind (and subject) in the SQLite database at `url`, oldest first."""
-    path = make_url(url).database
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
-    try:
-        rows = connection.execute(
-            "SELECT id, at, kind, subject, message, data FROM events WHERE kind = ? AND (? IS NULL OR subject = ?) "
-            "ORDER BY id",
-            (kind, subject, subject),
-        ).fetchall()
-    finally:
-        connection.close()
-    names = ("id", "at", "kind", "subject", "message", "data")
-    return [{**dict(zip(names, row, strict=True)), "data": json.loads(row[5])} for row in rows]
+    """Events of one kind (and subject) in the database at `url`, oldest first."""
+    found = select(*_COLUMNS).where(events.c.kind == kind).order_by(events.c.id)
+    if subject is not None:
+        found = found.where(events.c.subject == subject)
+    with create_engine(url, poolclass=NullPool).connect() as connection:
+        return [dict(row) for row in connection.execute(found).mappings()]

@@ -14,7 +14,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from tests.support.databases import make_database
+from tests.support.databases import database_settings, make_database
 from tests.support.forks import ForkedProcess
 from tests.support.ports import free_port
 from tests.support.processes import start_process
@@ -22,6 +22,7 @@ from tests.support.wait import patient
 from trainshed_service.clock import SystemClock
 from trainshed_service.embedded.store import EmbeddedStore
 from trainshed_service.identity import Credentials, IdentityService, job_policy
+from trainshed_service.settings import Settings
 from trainshed_service.store import Database
 
 REGION = "us-east-1"
@@ -29,19 +30,19 @@ ACCOUNT = "123456789012"
 
 
 class GatewayUnderTest:
-    """One gateway process; `home` has its database. `stop` (or leaving `running_gateway`) ends it."""
+    """One gateway process, on the database of `home`. `stop` (or leaving `running_gateway`) ends it."""
 
     def __init__(self, store: EmbeddedStore, home: Path, **settings: str) -> None:
         self.store = store
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
-        url = f"sqlite:///{home / 'trainshed.sqlite3'}"
+        self.settings = database_settings(home) | settings
+        url = Settings.model_validate({"home": home, **self.settings}).resolved_database_url
         make_database(url)
         self.database = Database(url)
         self.identity = IdentityService(home, SystemClock())
         bootstrap = self.database.write_sync(lambda session: self.identity.bootstrap(session, ACCOUNT))
         self.admin = bootstrap.admin
-        self.settings = settings
         self.port = free_port()
         self.process: ForkedProcess | None = None
 

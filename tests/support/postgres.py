@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.databases import make_database
+from tests.support.databases import ON_POSTGRESQL, database_server, make_database
 from tests.support.tools import find_tool
 from tests.support.wait import wait_until
 from trainshed_service.store import migrate
@@ -98,13 +98,19 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
+    if ON_POSTGRESQL:
+        yield database_server()
+        return
     with tempfile.TemporaryDirectory(prefix="pg-") as folder, PostgresServer(Path(folder)) as server:
         yield server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))])
+_KINDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))]
+
+
+@pytest.fixture(params=_KINDS[1:] if ON_POSTGRESQL else _KINDS)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A migrated, empty database; the test runs on each kind."""
+    """A migrated, empty database; the test runs on each kind, or on that which all tests are to run on."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path / 'a file.sqlite3'}"
         make_database(url)

@@ -12,20 +12,24 @@ from typing import Any
 
 import httpx
 from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from tests.integration.logs.conftest import make_streams
 from tests.support.service import AGENT_KEY, LocalService, attempt_of
-from trainshed_service.store.tables import changed, jobs
+from trainshed_service.store.tables import changed, instances, jobs
+from trainshed_worker.protocol import AssignmentReport, Phase
 
 
 class ShownService(LocalService):
-    """`place`d jobs train on two hosts that no agent holds: their rows and lines are what a page shows of them."""
+    """`place`d jobs train on two hosts that no agent holds: their rows and lines are what a page shows of them. Their
+    hosts have said that they run, so that a stop waits for them."""
 
     def place(self, job: str, hosts: int = 2) -> None:
         names = self.place_job(job, hosts)
         now = time.time()  # or its maximum runtime would be over already
         started = update(jobs).where(jobs.c.name == job).values(created_at=now, training_started_at=now)
         self.control.write_sync(lambda session: changed(session, started))
+        self.control.write_sync(lambda session: _say_that_it_runs(session, attempt_of(job)))
         with ThreadPoolExecutor(1) as aside:  # a browser's driver has an event loop in this thread
             aside.submit(make_streams, self, job, names).result()
 
@@ -68,6 +72,12 @@ class ShownService(LocalService):
         headers = {"Authorization": f"Bearer {AGENT_KEY}"}
         answer = httpx.post(f"{self.ingest_url}/ingest/v1/{path}", json=whole, headers=headers, timeout=60)
         assert answer.is_success, answer.text
+
+
+def _say_that_it_runs(session: Session, attempt: str) -> None:
+    report = AssignmentReport(id="", attempt_id=attempt, epoch=1, revision=1, phase=Phase.RUNNING)
+    said = {"phase": report.phase.value, "revision": report.revision, "report": report.model_dump(mode="json")}
+    changed(session, update(instances).where(instances.c.attempt_id == attempt).values(**said))
 
 
 def csrf_of(page: str) -> str:

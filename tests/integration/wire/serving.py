@@ -15,6 +15,7 @@ import uvicorn
 from botocore.config import Config
 from botocore.credentials import Credentials as BotocoreCredentials
 
+from tests.support.databases import database_settings
 from tests.support.wait import wait_until
 from trainshed_service.clock import Clock, SystemClock
 from trainshed_service.identity import Bootstrap, Credentials, IdentityService
@@ -78,7 +79,7 @@ def serving(
     **parts: Any,
 ) -> Iterator[Served]:
     """Serve `operations`; `parts` are the members of Services that they use."""
-    settings = Settings(home=home, region=REGION)
+    settings = Settings.model_validate({"home": home, "region": REGION, **database_settings(home, empty=True)})
     clock = clock or SystemClock()
     database = Database(settings.resolved_database_url)
     Base.metadata.create_all(database.engine)
