@@ -152,13 +152,15 @@ async def test_whenever_it_is_interrupted_nothing_is_lost_or_out_of_order(office
     names = [f"job-{number}" for number in range(25)]
     for name in names:
         office.happens("job.completed", name)
-    interruptions = 0
-    while len(set(office.channels.sent)) < len(names):
+    interruptions, longest = 0, 0.03
+    while (before := len(set(office.channels.sent))) < len(names):
         office.service.start()
-        await asyncio.sleep(dice.random() * 0.03)  # where it strikes is the point
+        await asyncio.sleep(dice.random() * longest)  # where it strikes is the point
         await office.service.stop()
         interruptions += 1
         assert interruptions < 1000
+        # On a busy machine the way to the first delivery may take longer than that: then later strikes reach beyond it.
+        longest = 0.03 if len(set(office.channels.sent)) > before else longest * 1.1
     arrived = [title.split()[2] for title in office.channels.of("hook.example")]
     assert list(dict.fromkeys(arrived)) == names, "each first arrived in its turn"
     positions = [names.index(name) for name in arrived]
