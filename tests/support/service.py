@@ -18,6 +18,7 @@ from tests.support.ports import free_port
 from tests.support.processes import start_process
 from tests.support.wait import patient
 from trainshed_service.clock import SystemClock
+from trainshed_service.embedded.home import Home, HomeConfig
 from trainshed_service.identity import IdentityService
 from trainshed_service.jobs.states import AWS_STATUS, JobState
 from trainshed_service.scheduling.placement import log_stream_epoch, stream_name
@@ -91,6 +92,23 @@ class LocalService:
         process = self._processes.pop(part)
         process.send_signal(number)
         return process.wait(timeout=patient(30))
+
+    def write_home(self) -> Path:
+        """What the commands read of the home; its folder."""
+        settings = self.settings
+        home = Home(settings.home)
+        home.prepare()
+        home.write(
+            HomeConfig(
+                account_id=self.bootstrap.account_id,
+                ports={"main": settings.port, "gateway": settings.gateway_port, "ingest": settings.ingest_port},
+                access_key_id=self.bootstrap.admin.access_key_id,
+                secret_access_key=self.bootstrap.admin.secret_access_key,
+                token=self.token,
+                role_arn=self.bootstrap.role_arn,
+            )
+        )
+        return home.folder
 
     def client(self, service: str) -> Any:
         return boto3.client(

@@ -374,7 +374,7 @@ class JobService:
                 record(session, now, "job.deleted", f"job/{name}", "Training job deleted")
 
         await self._database.write(drop)
-        self._events.published()
+        self._carry_out(Effects())
         return True
 
     async def add_tags(self, arn: str, tags: Sequence[dict[str, Any]], reach: Reach = EVERYBODY) -> Tags:

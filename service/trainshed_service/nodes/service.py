@@ -29,7 +29,7 @@ from trainshed_service.jobs.attempts import advance
 from trainshed_service.jobs.conclusion import conclude
 from trainshed_service.jobs.effects import Effects
 from trainshed_service.jobs.service import JobService
-from trainshed_service.jobs.states import LIVE_ATTEMPT, AttemptState, JobState
+from trainshed_service.jobs.states import AttemptState, JobState
 from trainshed_service.logs import LogStore
 from trainshed_service.metrics import MetricStore
 from trainshed_service.nodes import assignments, deadlines
@@ -37,15 +37,16 @@ from trainshed_service.nodes.credentials import JobCredentials
 from trainshed_service.nodes.draining import set_draining
 from trainshed_service.nodes.enrollment import enroll, key_hash
 from trainshed_service.nodes.errors import AgentError
+from trainshed_service.nodes.live import agents_of, job_name, live_attempts
 from trainshed_service.nodes.losing import fail_host
 from trainshed_service.nodes.reports import take_report
 from trainshed_service.nodes.versions import DesiredVersions
 from trainshed_service.replicas import Group, Message
 from trainshed_service.scheduling.applier import Scheduler
-from trainshed_service.scheduling.placement import Placement, log_stream_epoch, stream_name
+from trainshed_service.scheduling.placement import Placement
 from trainshed_service.settings import Settings
 from trainshed_service.store import Database
-from trainshed_service.store.tables import agents, attempts, instances, jobs, nodes
+from trainshed_service.store.tables import agents, jobs
 from trainshed_worker.protocol import (
     DesiredState,
     EnrollRequest,
@@ -241,7 +242,7 @@ class NodeService:
             work = [self.scheduler.run(), self._watch()]
         else:
             work = [self.scheduler.follow(), self._renew()]
-        self._role = [self._background(each) for each in work]
+        self._role = [self._spawn(each) for each in work]
 
     async def _begin_to_lead(self) -> None:
         """Every live attempt goes on from where the rows say it is."""
@@ -255,13 +256,15 @@ class NodeService:
     async def _bring_on(self) -> int:
         """Do for every live attempt and every job to be deleted what a process that is gone may have left undone."""
         now = self._brought_on_at = self._clock.now()
-        live = await self._database.read(_live_attempts)
-        for attempt_id, job_name, names in live:
-            await self._logs.ensure_streams(job_name, names)
+        live = await self._database.read(live_attempts)
+        for attempt_id, job, names in live:
+            await self._logs.ensure_streams(job, names)
             effects = await self._database.write(
                 lambda session, attempt_id=attempt_id: advance(session, attempt_id, now, self._settings)  # type: ignore[misc]
             )
             self.carry_out(effects)
+        held = [attempt_id for attempt_id, _, _ in live]
+        self.carry_out(Effects(wake=await self._database.read(lambda session: agents_of(session, held))))
         deleting = await self._database.read(
             lambda session: session.scalars(select(jobs.c.id).where(jobs.c.state == JobState.DELETING.value)).all()
         )
@@ -272,8 +275,8 @@ class NodeService:
     async def stop(self) -> None:
         """End the background work; the rows say where to go on, and another process may lead."""
         self._versions.close()
-        await _end(list(self._tasks))
         await self._group.leave()
+        await _end(list(self._tasks))
 
     def drain(self) -> None:
         """Answer every waiting poll now, since the process is about to end."""
@@ -304,8 +307,7 @@ class NodeService:
     async def _renew_credentials(self) -> None:
         due = self._credentials.due()
         if due:
-            agents_of = await self._database.read(lambda session: _agents_of(session, due))
-            self.carry_out(Effects(wake=agents_of))
+            self.carry_out(Effects(wake=await self._database.read(lambda session: agents_of(session, due))))
 
     async def _renew(self) -> None:
         """What a process that does not lead has to see to by time: the credentials that it gave."""
@@ -357,12 +359,12 @@ class NodeService:
     async def _conclude(self, attempt_id: str, overdue: InstanceFailure | None) -> None:
         while True:
             try:
-                job_name = await self._database.read(lambda session: _job_name(session, attempt_id))
-                if job_name is None:
+                name = await self._database.read(lambda session: job_name(session, attempt_id))
+                if name is None:
                     return
                 final = [
                     {"MetricName": metric.name, "Value": metric.value, "Timestamp": metric.at}
-                    for metric in await self._metrics.final(job_name)
+                    for metric in await self._metrics.final(name)
                 ]
                 now = self._clock.now()
                 effects = await self._database.write(
@@ -414,10 +416,7 @@ class NodeService:
             )
             self.carry_out(effects)
 
-    def _spawn(self, work: Any) -> None:
-        self._background(work)
-
-    def _background(self, work: Any) -> asyncio.Task[None]:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -433,37 +432,3 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _live_attempts(session: Session) -> list[tuple[str, str, list[str]]]:
-    """(attempt, job name, log streams) of every attempt that is not cleared."""
-    found = session.execute(
-        select(attempts.c.id, attempts.c.created_at, jobs.c.name)
-        .join(jobs, jobs.c.id == attempts.c.job_id)
-        .where(attempts.c.state.in_([state.value for state in LIVE_ATTEMPT]))
-        .order_by(attempts.c.created_at)
-    ).all()
-    result = []
-    for row in found:
-        hosts = session.scalars(
-            select(instances.c.host).where(instances.c.attempt_id == row.id).order_by(instances.c.rank)
-        )
-        epoch = log_stream_epoch(row.created_at)
-        result.append((row.id, row.name, [stream_name(row.name, host, epoch) for host in hosts]))
-    return result
-
-
-def _agents_of(session: Session, attempt_ids: Sequence[str]) -> set[str]:
-    return set(
-        session.scalars(
-            select(nodes.c.agent_id)
-            .join(instances, instances.c.node_id == nodes.c.id)
-            .where(instances.c.attempt_id.in_(attempt_ids))
-        )
-    )
-
-
-def _job_name(session: Session, attempt_id: str) -> str | None:
-    return session.scalar(
-        select(jobs.c.name).join(attempts, attempts.c.job_id == jobs.c.id).where(attempts.c.id == attempt_id)
-    )

@@ -64,6 +64,7 @@ class PostgresGroup:
         self._something.set()
 
     async def leave(self) -> None:
+        """What was told and is not sent yet is lost, as where the process is killed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -81,6 +82,8 @@ class PostgresGroup:
                     await self._listen(connection, received, change_role)
             except _FAILURES as error:
                 _log.warning("replicas.not_listening", error=str(error).strip(), retry_seconds=_RETRY_SECONDS)
+            except Exception:  # noqa: BLE001 - the lock went with the connection: whatever it is, this process leads no more
+                _log.exception("replicas.not_listening", retry_seconds=_RETRY_SECONDS)
             if self._leads:
                 self._leads = False
                 await change_role(False)

@@ -17,7 +17,7 @@ from tests.support.shown_service import ShownService, shown_service
 from trainshed_service import cli
 from trainshed_service.cli import connection
 from trainshed_service.embedded.aws_client import aws_client
-from trainshed_service.embedded.home import Home, HomeConfig
+from trainshed_service.embedded.home import Home
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,7 @@ Command = Callable[..., Done]
 @pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShownService]:
     with shown_service(tmp_path_factory.mktemp("a home")) as service:
-        settings, bootstrap = service.settings, service.bootstrap
-        home = Home(settings.home)
-        home.prepare()
-        home.write(
-            HomeConfig(
-                account_id=bootstrap.account_id,
-                ports={"main": settings.port, "gateway": settings.gateway_port, "ingest": settings.ingest_port},
-                access_key_id=bootstrap.admin.access_key_id,
-                secret_access_key=bootstrap.admin.secret_access_key,
-                token=service.token,
-                role_arn=bootstrap.role_arn,
-            )
-        )
+        service.write_home()
         yield service
 
 

@@ -16,7 +16,6 @@ from botocore.exceptions import ClientError
 from sqlalchemy import select, update
 
 from tests.support.shown_service import ShownService
-from trainshed_service.embedded.home import Home, HomeConfig
 from trainshed_service.store.tables import changed, jobs, users
 
 _numbers = itertools.count(1)
@@ -117,17 +116,4 @@ def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sharing]:
 @pytest.fixture(scope="package")
 def home_folder(sharing: Sharing) -> Path:
     """The home, with what the commands read of it."""
-    settings, bootstrap = sharing.service.settings, sharing.service.bootstrap
-    home = Home(settings.home)
-    home.prepare()
-    home.write(
-        HomeConfig(
-            account_id=bootstrap.account_id,
-            ports={"main": settings.port, "gateway": settings.gateway_port, "ingest": settings.ingest_port},
-            access_key_id=bootstrap.admin.access_key_id,
-            secret_access_key=bootstrap.admin.secret_access_key,
-            token=sharing.service.token,
-            role_arn=bootstrap.role_arn,
-        )
-    )
-    return home.folder
+    return sharing.service.write_home()
