@@ -58,7 +58,7 @@ test: install clients
 # The tests that have a service, whose database is SQLite in `make test`. Those that use PostgreSQL whatever is said
 # (unit tests of what reads and writes it, tests/integration/replicas, a service for other machines) are in that one alone.
 ON_DATABASE = tests/acceptance $(addprefix tests/integration/,agent/test_partition.py cli core dashboard \
-	embedded/test_up_and_down.py handover logs notifications pools rest s3 scheduling sharing wire)
+	embedded/test_running.py embedded/test_up_and_down.py handover logs notifications pools rest s3 scheduling sharing wire)
 test-postgresql: install clients
 	@TRAINSHED_TEST_DATABASE=postgresql $(PYTHON) -m pytest -n $(TEST_WORKERS) --dist worksteal $(ON_DATABASE) $(PYTEST_ARGS)
 

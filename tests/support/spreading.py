@@ -11,8 +11,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WHOLE = ("tests/chaos/", "tests/browser/")
-"""Long ones that share what is long to start: all of a folder by one worker."""
+WHOLE = ("tests/cluster/", "tests/chaos/", "tests/browser/", "tests/integration/embedded/test_running.py")
+"""Long ones that share what is long to start: all of a folder, or file, by one worker."""
 SINGLE = ("tests/acceptance/", "tests/integration/embedded/")
 """Long ones that any worker can run."""
 
@@ -23,7 +23,7 @@ def spread(items: Sequence[T], path: Callable[[T], str], workers: int) -> list[T
     for folder in WHOLE:
         min(shares, key=len).extend(item for item in items if path(item).startswith(folder))
     for item in items:
-        if path(item).startswith(SINGLE):
+        if path(item).startswith(SINGLE) and not path(item).startswith(WHOLE):
             min(shares, key=len).append(item)
     short = [item for item in items if not path(item).startswith((*WHOLE, *SINGLE))]
     left = len(items)

@@ -48,6 +48,10 @@ def run(
     return completed
 
 
+WITHOUT_PRELOAD = {"TRAINSHED_PRELOAD": "0"}
+"""For an installation that runs no job: no node imports torch at its start."""
+
+
 @dataclass
 class Stack:
     """`env` is exactly what `eval "$(trainshed env)"` leaves in a user's shell."""
@@ -94,3 +98,10 @@ class Stack:
             aws_secret_access_key=self.env["AWS_SECRET_ACCESS_KEY"],
             **options,
         )
+
+
+def put_and_get(stack: Stack, key: str) -> None:
+    """An object goes through the gateway and comes back."""
+    s3 = stack.client("s3")
+    s3.put_object(Bucket=stack.bucket, Key=key, Body=key.encode())
+    assert s3.get_object(Bucket=stack.bucket, Key=key)["Body"].read() == key.encode()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.spreading import SINGLE, WHOLE, spread
 
-PATHS = st.sampled_from(["tests/chaos/a", "tests/browser/a", "tests/acceptance/a", "tests/unit/a", "tests/unit/b"])
+PATHS = st.sampled_from(["tests/chaos/a", "tests/browser/a", "tests/acceptance/a", "tests/unit/a", f"{WHOLE[-1]}::a"])
 
 
 @given(st.lists(PATHS), st.integers(1, 5))
