@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlencode
 
 import httpx
 import pytest
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
 
+from tests.integration.wire import recorded
 from tests.integration.wire.serving import REGION, Served, serving
 from trainshed_service import cloudwatch, cloudwatch_logs, iam, sagemaker, sts
 from trainshed_service.wire import Context
 
-FOLDER = Path(__file__).parents[2] / "support" / "traces"
 OURS = {
     "sagemaker": sagemaker.OPERATIONS,
     "logs": cloudwatch_logs.OPERATIONS,
@@ -25,13 +20,6 @@ OURS = {
     "sts": sts.OPERATIONS,
     "iam": iam.OPERATIONS,
 }
-TARGETS = {
-    "sagemaker": "SageMaker",
-    "logs": "Logs_20140328",
-    "monitoring": "GraniteServiceVersion20100801",
-    "servicequotas": "ServiceQuotasV20190624",
-}
-
 reached: list[tuple[str, str, dict[str, Any]]] = []
 
 
@@ -53,29 +41,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def calls() -> list[tuple[str, Mapping[str, Any]]]:
+def calls() -> list[tuple[str, recorded.Call]]:
     return [
-        (f"{file.stem}-{index}-{call.get('op', call['method'])}", call)
-        for file in sorted(FOLDER.glob("*.json"))
-        for index, call in enumerate(json.loads(file.read_text()))
+        (f"{step}-{index}-{call.get('op', call['method'])}", call)
+        for step, made in recorded.recordings().items()
+        for index, call in enumerate(made)
     ]
-
-
-def send(served: Served, client: httpx.Client, call: Mapping[str, Any]) -> httpx.Response:
-    """The recorded request once more, signed for this port. Bodies of S3 requests were not recorded."""
-    service, body = call["service"], call.get("body")
-    headers = {name: value for name, value in call["headers"].items() if name in ("Content-Type", "x-amzn-query-mode")}
-    if isinstance(body, dict) and "Action" in body:
-        content = urlencode(body).encode()
-        headers["Content-Type"] = "application/x-www-form-urlencoded; charset=utf-8"
-    else:
-        content = json.dumps(body).encode() if isinstance(body, dict) else b""
-        if service in TARGETS and call["path"] == "/":
-            headers["X-Amz-Target"] = f"{TARGETS[service]}.{call['op']}"
-    url = served.url + call["path"]
-    request = AWSRequest(call["method"], url, data=content, headers=headers)
-    SigV4Auth(served.credentials, service, REGION).add_auth(request)
-    return client.request(call["method"], url, content=content, headers=dict(request.prepare().headers))
 
 
 def test_each_recorded_request_is_routed(served: Served) -> None:
@@ -83,7 +54,7 @@ def test_each_recorded_request_is_routed(served: Served) -> None:
     with httpx.Client(timeout=30) as client:
         for name, call in calls():
             reached.clear()
-            answer = send(served, client, call)
+            answer = client.send(recorded.signed(call, served.url, served.credentials, REGION))
             service = {"monitoring": "cloudwatch"}.get(call["service"], call["service"])
             if service == "s3":
                 counted["s3"] += 1
