@@ -1,13 +1,16 @@
 """Reports of real users about the API: pagination, throttling, names, limits. One test for each."""
 
+import itertools
 import json
 import statistics
+import threading
 import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -15,10 +18,11 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from tests.support.depth import size
-from tests.support.jobs import job_request, log_lines, run_script, upload_source, wait_for_end, wait_for_line
+from tests.support.depth import DEEP, size
+from tests.support.jobs import job_request, run_script, wait_for_end, wait_for_line
 from tests.support.stack import Stack
-from tests.support.wait import patient, wait_until
+from tests.support.wait import patient
+from trainshed_service.embedded.home import Home
 
 SLEEP = {"t.py": "import signal\nprint('up', flush=True)\nsignal.pause()\n"}
 NEVER_PLACED = 99
@@ -229,17 +233,51 @@ def test_names_are_checked_as_aws_checks_them(stack: Stack, bucket: str):
 
 
 def test_listing_does_not_slow_the_start_of_jobs(stack: Stack, bucket: str, job_name: str):
-    client = stack.client("sagemaker", config=Config(max_pool_connections=8))
-    source = upload_source(stack, bucket, {"t.py": "print('ran')\n"})
-    client.create_training_job(**job_request(stack, bucket, job_name, source=source, program="t.py"))
-    calls = 0
+    """A job is submitted each second; then again while others list 50 times a second."""
+    seconds = size(2, 60)
+    quiet = waits_for_a_place(stack, bucket, f"{job_name}-quiet", seconds)
+    client = stack.client("sagemaker", config=Config(max_pool_connections=8, retries={"total_max_attempts": 1}))
+    done, asked = threading.Event(), itertools.count(1)
+    begin = time.monotonic()
 
-    def ended() -> bool:
-        nonlocal calls
-        with ThreadPoolExecutor(8) as pool:
-            calls += sum(1 for _ in pool.map(lambda _: client.list_training_jobs(MaxResults=100), range(8)))
-        return client.describe_training_job(TrainingJobName=job_name)["TrainingJobStatus"] == "Completed"
+    def list_jobs() -> int:
+        """The calls of this thread, each sent when its turn of the 50 a second has come."""
+        for calls in itertools.count():
+            if done.wait(max(0.0, begin + next(asked) / 50 - time.monotonic())):
+                return calls
+            assert len(client.list_training_jobs(MaxResults=100)["TrainingJobSummaries"]) >= 1
+        raise AssertionError("unreachable")
 
-    wait_until(ended, timeout=60, what="the job ends while others list")
-    assert calls >= 8
-    assert log_lines(stack, job_name)["algo-1"].count("ran") == 1
+    with ThreadPoolExecutor(8) as pool:
+        listers = [pool.submit(list_jobs) for _ in range(8)]
+        try:
+            busy = waits_for_a_place(stack, bucket, f"{job_name}-busy", seconds)
+        finally:
+            done.set()
+        rate = sum(lister.result() for lister in listers) / (time.monotonic() - begin)
+    print(f"{rate:.1f} lists/s; P99 until placed: {max(quiet):.4f} s quiet, {max(busy):.4f} s while others list")
+    assert rate > 5
+    if DEEP:
+        assert rate > 45 / patient(1)
+        assert max(busy) <= 1.1 * max(quiet) + 0.01 * patient(1), (sorted(quiet), sorted(busy))
+
+
+def waits_for_a_place(stack: Stack, bucket: str, prefix: str, count: int) -> list[float]:
+    """Submit a job a second, and let each run; the seconds from creation to placement."""
+    client = stack.client("sagemaker")
+    names = [f"{prefix}-{number:02d}" for number in range(count)]
+    for name in names:
+        request = job_request(stack, bucket, name)
+        request["AlgorithmSpecification"] |= {"ContainerEntrypoint": ["/bin/true"]}
+        begin = time.monotonic()
+        client.create_training_job(**request)
+        time.sleep(max(0.0, begin + 1 - time.monotonic()))
+    waits = []
+    for name in names:
+        assert wait_for_end(stack, name)["TrainingJobStatus"] == "Completed"
+        url = f"{stack.env['AWS_ENDPOINT_URL']}/v1/training-jobs/{name}/events"
+        headers = {"Authorization": f"Bearer {Home(stack.home).read().token}"}
+        events = httpx.get(url, headers=headers, trust_env=False).raise_for_status().json()["events"]
+        at = {event["kind"]: event["at"] for event in events}
+        waits.append(at["job.placed"] - at["job.created"])
+    return waits
