@@ -8,7 +8,7 @@ PYTHON3 ?= python3
 # Processes that run tests. More than this machine's cores may be, since most long tests wait for other processes.
 TEST_WORKERS ?= 4
 # A worker that is done takes over from one that is not; tests/support/spreading.py gives each some of the long ones.
-TEST_RUN = $(PYTHON) -m pytest -n $(TEST_WORKERS) --dist worksteal tests/chaos tests/acceptance tests/browser tests/integration tests/unit
+TEST_RUN = $(PYTHON) -m pytest -n $(TEST_WORKERS) --dist worksteal tests/cluster tests/chaos tests/acceptance tests/browser tests/integration tests/unit
 
 help:
 	@echo "make install   check this machine, make .venv, install (quick when nothing changed)"
@@ -21,7 +21,7 @@ help:
 	@echo "make test-tuning   search with Syne Tune's SageMaker backend over warm pools (some minutes)"
 	@echo "make cluster   PostgreSQL, object store, service and workers in containers, and a job on two (WORKERS=4, …)"
 	@echo "make cluster-down  remove them, with all that they hold"
-	@echo "make test-cluster  that cluster under test, where a container engine answers"
+	@echo "make test-cluster  that cluster under test, where a container engine answers or can be started (part of make test)"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     figures: API rates beside moto, the S3 gateway, latency under an upload, the scheduler"
 	@echo "make bench-dashboard  100,000 jobs and a log of 1,000,000 lines in a real browser: first paint, filter, scrolling, memory"
@@ -36,7 +36,7 @@ install:
 demo: install
 	@$(PYTHON) scripts/demo.py
 
-# The cluster in containers: build, a job on two workers, a warm one, a killed worker, the end.
+# The cluster in containers: build, a job on two workers, a warm one, a killed worker, the end. Part of `make test`.
 test-cluster: install
 	@$(PYTHON) -m pytest tests/cluster $(PYTEST_ARGS)
 

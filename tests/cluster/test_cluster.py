@@ -1,27 +1,33 @@
 """The cluster in containers, as `make cluster` starts it: build, a job on two workers, a warm one, a kill, and the end.
 
-Not part of `make test`: the images alone take minutes. `make test-cluster` runs it where a container engine answers.
+A project of its own, on ports of its own, beside whatever else runs on the machine. Where no container engine answers,
+one is started; where that or the base images cannot be had, it is said at the end of the run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.engine import NoEngine, container_engine
 from tests.support.jobs import job_request, log_lines, run_script, upload_source, wait_for_end, wait_for_line
+from tests.support.ports import free_port
 from tests.support.stack import REPOSITORY, Stack, plain_environment, run
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
 
-CLUSTER = REPOSITORY / "scripts" / "cluster.py"
-LABEL = "label=com.docker.compose.project=trainshed"
+SCRIPTS = REPOSITORY / "scripts"
+PROJECT = f"trainshed-test-{os.getpid()}"
+LABEL = f"label=com.docker.compose.project={PROJECT}"
 HOSTS = """
 import json, os, socket
 own = socket.gethostbyname(os.environ["SM_CURRENT_HOST"])
@@ -52,17 +58,35 @@ def left() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    if left():
-        pytest.fail("a cluster of this project runs on this machine; end it with `make cluster-down`")
-    environment = plain_environment()
-    run(sys.executable, CLUSTER, "up", "--no-demo", env=environment, timeout=3000)
-    script = '. "$0" && exec "$1" -c "import json, os; print(json.dumps(dict(os.environ)))"'
-    lines = run("bash", "-c", script, REPOSITORY / ".trainshed/cluster/env.sh", sys.executable, env=environment).stdout
-    yield Stack(Path("/var/lib/trainshed"), json.loads(lines))
-    run(sys.executable, CLUSTER, "down", env=environment, timeout=300)
+def engine() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="engine-") as folder:
+        try:
+            with container_engine(Path(folder)) as variables:
+                for name, value in variables.items():
+                    patch.setenv(name, value)
+                yield
+        except NoEngine as error:
+            pytest.skip(f"THE CLUSTER IN CONTAINERS WAS NOT TESTED: {error}")
+
+
+@pytest.fixture(scope="module")
+def stack(engine: None) -> Iterator[Stack]:
+    images = run(sys.executable, SCRIPTS / "base_images.py", timeout=1800, check=False)
+    if images.returncode != 0:
+        pytest.skip(f"THE CLUSTER IN CONTAINERS WAS NOT TESTED: {images.stderr}")
+    ports = {"TRAINSHED_PORT": str(free_port()), "TRAINSHED_GATEWAY_PORT": str(free_port())}
+    environment = plain_environment() | ports
+    cluster = [sys.executable, SCRIPTS / "cluster.py"]
+    folder = REPOSITORY / ".trainshed" / PROJECT
+    try:
+        run(*cluster, "up", "--no-demo", "--project", PROJECT, env=environment, timeout=3000)
+        script = '. "$0" && exec "$1" -c "import json, os; print(json.dumps(dict(os.environ)))"'
+        lines = run("bash", "-c", script, folder / "env.sh", sys.executable, env=environment).stdout
+        yield Stack(Path("/var/lib/trainshed"), json.loads(lines))
+    finally:
+        run(*cluster, "down", "--project", PROJECT, env=environment, timeout=300)
     assert left() == []
-    assert not (REPOSITORY / ".trainshed" / "cluster").exists()
+    assert not folder.exists()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ DEBIAN_PACKAGES = {
     "gcc": "gcc",
     "unshare": "util-linux",
     "ip": "iproute2",
-    "docker": "docker.io",
     "chromium": "chromium",
 }
 
