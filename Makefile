@@ -38,7 +38,7 @@ demo: install
 
 # The cluster in containers: build, a job on two workers, a warm one, a killed worker, the end. Part of `make test`.
 test-cluster: install
-	@$(PYTHON) -m pytest tests/cluster $(PYTEST_ARGS)
+	@TRAINSHED_REQUIRE_ENGINE=1 $(PYTHON) -m pytest tests/cluster $(PYTEST_ARGS)
 
 # Containers of this machine's engine. WORKERS: how many instances.
 WORKERS ?= 2

@@ -3,8 +3,8 @@
     python scripts/base_images.py
 
 Each image is taken as it is where the engine has it, else pulled, else made from Debian's packages (root, debootstrap;
-about a minute). An image that is made here gets this machine's own way to packages: its certificates, apt sources and
-pip settings, since what cannot reach a registry often has a mirror. Nothing is made where a pull succeeds.
+about a minute). An image that is made here gets this machine's own way to packages: its certificates and pip
+settings, since what cannot reach a registry often has a mirror. Nothing is made where a pull succeeds.
 """
 
 import os
@@ -69,18 +69,11 @@ def make_debian() -> None:
 
 
 def take_own_ways(root: Path) -> list[str]:
-    """This machine's certificates, apt sources and pip settings in `root`; the settings of the image that name them."""
+    """This machine's certificates and pip settings in `root`; the settings of the image that name them."""
     changes = ['CMD ["bash"]']
     if Path("/", CERTIFICATES).exists():
         shutil.copyfile(Path("/", CERTIFICATES), root / CERTIFICATES)
         changes += [f"ENV {name}=/{CERTIFICATES}" for name in ("SSL_CERT_FILE", "PIP_CERT")]
-    for name in ("sources.list", "sources.list.d"):
-        theirs = root / "etc/apt" / name
-        shutil.rmtree(theirs) if theirs.is_dir() else theirs.unlink(missing_ok=True)
-        if Path("/etc/apt", name).is_dir():
-            shutil.copytree(Path("/etc/apt", name), theirs)
-        elif Path("/etc/apt", name).exists():
-            shutil.copyfile(Path("/etc/apt", name), theirs)
     if Path("/etc/pip.conf").exists():
         shutil.copyfile("/etc/pip.conf", root / "etc/pip.conf")
     wheels = Path(os.environ.get("PIP_FIND_LINKS", ""))

@@ -56,7 +56,6 @@ class Cluster:
 
     @property
     def compose(self) -> list[str]:
-        os.environ["TRAINSHED_CLUSTER_SECRETS"] = str(self.secrets)
         files = ["--project-directory", str(ROOT), "--file", str(ROOT / "docker-compose.yml")]
         return [*self.program, "--project-name", self.project, *files]
 
@@ -79,6 +78,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         cluster = Cluster(options.project, compose_program())
+        os.environ["TRAINSHED_CLUSTER_SECRETS"] = str(cluster.secrets)  # docker-compose.yml names it
         if options.command == "down":
             take_down(cluster)
         else:
@@ -193,7 +193,8 @@ def next_steps(cluster: Cluster) -> None:
     console.print(f"  . {shown}      # AWS clients of this shell talk to the cluster", markup=False)
     console.print(f"  {cluster.typed} logs -f worker")
     console.print(f"  {cluster.typed} up -d --scale worker=4")
-    console.print("  make cluster-down      # remove it all", markup=False)
+    ending = "make cluster-down" if cluster.project == PROJECT else f"{sys.argv[0]} down --project {cluster.project}"
+    console.print(f"  {ending}      # remove it all", markup=False)
 
 
 if __name__ == "__main__":

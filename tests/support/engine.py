@@ -27,8 +27,6 @@ def answers(host: str | None = None) -> bool:
 @contextmanager
 def container_engine(folder: Path) -> Iterator[dict[str, str]]:
     """The variables by which clients find it. Raises NoEngine."""
-    if shutil.which("docker") is None:
-        raise NoEngine("there is no `docker`; Debian package: docker.io")
     if answers():
         yield {}
         return

@@ -8,8 +8,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from tests.support.stack import Stack
 from tests.support.wait import wait_until
+from trainshed_service.embedded.home import Home
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.2.0-cpu-py310"
 GROUP = "/aws/sagemaker/TrainingJobs"
@@ -128,3 +131,12 @@ def model_files(stack: Stack, described: dict[str, Any]) -> dict[str, bytes]:
             if handle is not None:
                 found[member.name.removeprefix("./")] = handle.read()
         return found
+
+
+def events_of(stack: Stack, job: str) -> list[dict[str, Any]]:
+    """What REST tells of the job, oldest first."""
+    url = f"{stack.env['AWS_ENDPOINT_URL']}/v1/training-jobs/{job}/events"
+    headers = {"Authorization": f"Bearer {Home(stack.home).read().token}"}
+    answer = httpx.get(url, headers=headers, trust_env=False).raise_for_status()
+    events: list[dict[str, Any]] = answer.json()["events"]
+    return events

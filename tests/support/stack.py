@@ -48,10 +48,6 @@ def run(
     return completed
 
 
-WITHOUT_PRELOAD = {"TRAINSHED_PRELOAD": "0"}
-"""For an installation that runs no job: no node imports torch at its start."""
-
-
 @dataclass
 class Stack:
     """`env` is exactly what `eval "$(trainshed env)"` leaves in a user's shell."""

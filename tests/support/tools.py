@@ -11,6 +11,7 @@ DEBIAN_PACKAGES = {
     "gcc": "gcc",
     "unshare": "util-linux",
     "ip": "iproute2",
+    "docker": "docker.io",
     "chromium": "chromium",
 }
 

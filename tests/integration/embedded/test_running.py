@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.support.parts import PARTS, parts_of, processes_of
-from tests.support.stack import TRAINSHED, WITHOUT_PRELOAD, Stack, plain_environment, put_and_get, run
+from tests.support.stack import TRAINSHED, Stack, plain_environment, put_and_get, run
 from tests.support.wait import wait_until
 from trainshed_service.embedded import health, pids
 from trainshed_service.embedded.home import Home
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     home = tmp_path_factory.mktemp("running") / "home"
-    yield Stack.up(home, "--nodes", "1", settings=WITHOUT_PRELOAD)
+    yield Stack.up(home, "--nodes", "1")
     run(TRAINSHED, "down", "--home", home, env=plain_environment())
 
 
@@ -68,7 +68,7 @@ def test_one_home_has_one_supervisor(stack: Stack):
 
 
 def test_two_homes_side_by_side(stack: Stack, tmp_path: Path):
-    other = Stack.up(tmp_path / "other", "--nodes", "1", settings=WITHOUT_PRELOAD)
+    other = Stack.up(tmp_path / "other", "--nodes", "1")
     try:
         ports = [set(json.loads((each.home / "config.json").read_text())["ports"].values()) for each in (stack, other)]
         assert not ports[0] & ports[1]
@@ -111,7 +111,7 @@ def test_up_after_the_supervisor_was_killed(stack: Stack):
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
     wait_until(lambda: parts_of(stack.home) == {}, timeout=30, what="the parts end with their supervisor")
-    recovered = Stack.up(stack.home, settings=WITHOUT_PRELOAD)
+    recovered = Stack.up(stack.home)
     assert recovered.trainshed("env").stdout == lines
     assert recovered.client("s3").get_object(Bucket=recovered.bucket, Key="before")["Body"].read() == b"before"
     assert set(parts_of(stack.home)) == set(PARTS)

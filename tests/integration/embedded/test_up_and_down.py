@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.parts import PARTS, parts_of, processes_of
 from tests.support.ports import free_port
-from tests.support.stack import TRAINSHED, WITHOUT_PRELOAD, Stack, plain_environment, put_and_get, run
+from tests.support.stack import TRAINSHED, Stack, plain_environment, put_and_get, run
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -25,7 +25,7 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
 
     def start(name: str = "home", *options: str) -> Stack:
         homes.append(tmp_path / name)
-        return Stack.up(tmp_path / name, "--nodes", "1", *options, settings=WITHOUT_PRELOAD)
+        return Stack.up(tmp_path / name, "--nodes", "1", *options)
 
     yield start
     for home in dict.fromkeys(homes):
@@ -70,7 +70,7 @@ def test_many_detached_starts_at_once_give_one_installation(tmp_path: Path, up: 
     started = [
         subprocess.Popen(
             command,
-            env=plain_environment() | WITHOUT_PRELOAD,
+            env=plain_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -88,7 +88,7 @@ def test_ctrl_c_in_the_foreground_ends_everything(tmp_path: Path):
     home = tmp_path / "home"
     process = subprocess.Popen(
         [str(TRAINSHED), "up", "--home", str(home), "--nodes", "1"],
-        env=plain_environment() | WITHOUT_PRELOAD,
+        env=plain_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

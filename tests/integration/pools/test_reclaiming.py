@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.support.jobs import job_request, log_lines, wait_for_end
-from tests.support.stack import WITHOUT_PRELOAD, Stack
+from tests.support.jobs import events_of, job_request, log_lines, wait_for_end
+from tests.support.stack import Stack
 from tests.support.wait import wait_until
-from trainshed_service.embedded.home import Home
 
 AFTER = 2.0
 
@@ -22,7 +20,7 @@ AFTER = 2.0
 def stack(tmp_path: Path) -> Iterator[Stack]:
     """One node, whose pools are given up for jobs that have waited AFTER seconds."""
     policy = {"TRAINSHED_RECLAIM_WARM_AFTER_SECONDS": str(AFTER)}
-    stack = Stack.up(tmp_path / "home", "--nodes", "1", settings=WITHOUT_PRELOAD | policy)
+    stack = Stack.up(tmp_path / "home", "--nodes", "1", settings=policy)
     yield stack
     stack.down()
 
@@ -58,7 +56,4 @@ def test_the_pool_of_another_volume_size_is_reclaimed_and_the_job_runs(stack: St
 
 
 def event_of(stack: Stack, job: str, kind: str) -> dict[str, Any] | None:
-    url = f"{stack.env['AWS_ENDPOINT_URL']}/v1/training-jobs/{job}/events"
-    headers = {"Authorization": f"Bearer {Home(stack.home).read().token}"}
-    found = httpx.get(url, headers=headers, trust_env=False).raise_for_status().json()["events"]
-    return next((event for event in found if event["kind"] == kind), None)
+    return next((event for event in events_of(stack, job) if event["kind"] == kind), None)
