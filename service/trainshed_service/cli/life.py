@@ -93,6 +93,10 @@ def _tell_of_running_jobs(home: Home, keep_jobs: bool) -> None:
 
 def _already_up(home: Home, detach: bool) -> None:
     config = home.read()
+    if "main" not in config.ports:
+        raise CommandError(
+            f"Trainshed is already running in {home.folder}, and is still starting; try again in a moment"
+        )
     if not detach:
         raise CommandError(
             f"Trainshed already runs in {home.folder} at {config.main_url}; end it with `trainshed down`, or give "

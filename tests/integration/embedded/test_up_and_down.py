@@ -21,15 +21,12 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
-    homes: list[Path] = []
-
     def start(name: str = "home", *options: str) -> Stack:
-        homes.append(tmp_path / name)
         return Stack.up(tmp_path / name, "--nodes", "1", *options)
 
     yield start
-    for home in dict.fromkeys(homes):
-        run(TRAINSHED, "down", "--home", home, env=plain_environment(), check=False)
+    for config in tmp_path.glob("*/config.json"):
+        run(TRAINSHED, "down", "--home", config.parent, env=plain_environment(), check=False)
 
 
 def test_twice_up_and_twice_down_in_a_folder_with_spaces_at_a_named_port(up: Callable[..., Stack]):

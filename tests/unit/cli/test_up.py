@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from trainshed_service import cli
 from trainshed_service.cli import life
-from trainshed_service.embedded.home import Home
+from trainshed_service.cli.errors import CommandError
+from trainshed_service.embedded import pids
+from trainshed_service.embedded.home import Home, HomeConfig
 from trainshed_service.embedded.plan import agent_command, service_environment
 from trainshed_worker.agent.__main__ import parse
 from trainshed_worker.agent.options import AgentOptions
@@ -60,3 +63,13 @@ def test_roles_are_open_for_this_machine_alone(monkeypatch: pytest.MonkeyPatch, 
     assert found == ["open", "known"]
     monkeypatch.setenv("TRAINSHED_ROLES", "known")
     assert service_environment(home, home.read(), {})["TRAINSHED_ROLES"] == "known"
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_start_beside_one_that_has_no_ports_yet_says_so(tmp_path: Path, detach: bool) -> None:
+    home = Home(tmp_path)
+    home.prepare()
+    home.write(HomeConfig())
+    pids.note(home.pid_path("supervisor"), os.getpid())
+    with pytest.raises(CommandError, match="is already running in .*still starting; try again"):
+        life.start(home.folder, detach=detach)
