@@ -126,7 +126,10 @@ def spec(name, script, **fields):
 first = run_once(spec("first", "pwd; echo $SM_MODEL_DIR; (setsid sleep 600 &); exit 3"))
 answer = {"first": first.lines, "code": first.record.exit_code, "reaped": first.record.reaped,
           "empty": bool(attach(folder / "first").prove_empty()), "notices": attach(folder / "first").state().notices}
-stubborn = start(spec("second", "trap '' TERM; (trap '' TERM; setsid sleep 601 &); while :; do sleep 0.1; done"))
+deaf = "trap '' TERM; touch deaf; (trap '' TERM; setsid sleep 601 &); while :; do sleep 0.1; done"
+stubborn = start(spec("second", deaf))
+while not (folder / "ml" / "deaf").exists():
+    time.sleep(0.01)
 stubborn.stop(0.5)
 record = stubborn.wait(30)
 answer["second"] = [record.exit_code, record.reason, record.reaped, bool(stubborn.prove_empty())]

@@ -71,5 +71,5 @@ def test_a_start_beside_one_that_has_no_ports_yet_says_so(tmp_path: Path, detach
     home.prepare()
     home.write(HomeConfig())
     pids.note(home.pid_path("supervisor"), os.getpid())
-    with pytest.raises(CommandError, match="is already running in .*still starting; try again"):
+    with pytest.raises(CommandError, match=r"is already running in .*still starting; try again"):
         life.start(home.folder, detach=detach)
